@@ -28,15 +28,16 @@ if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
 fi
 # Made once, by what Sluice makes it with.
 "$target/debug/examples/patroni_environment" >&2
-# Three programs at once, for the same reason, each after others of its lane. The laboratory's tests that provoke stalls and
-# find their causes come last, alone: they would find the other tests.
-clusters='nodes up_nodes hosts cluster simulation'
-sharing='twin gate regress package'
+# Four programs at once, for the same reason, each after others of its lane. The laboratory's tests that provoke stalls
+# and find their causes come last, alone: they would find the other tests.
+hosts='hosts simulation package'
+nodes='nodes up_nodes cluster gate'
+sharing='twin regress'
 alone='stalls::'
 names="$(sed -n 's|^ *Executable tests/\([a-z0-9_]*\)\(/main\)\{0,1\}\.rs .*|\1|p' "$target/tests/built" | sort -u)"
 rest=''
 for name in $names; do
-    case " $clusters $sharing " in
+    case " $hosts $nodes $sharing " in
         *" $name "*) ;;
         *) rest="$rest $name" ;;
     esac
@@ -47,14 +48,16 @@ run() { cargo test --workspace --locked --no-fail-fast "$@" 2>&1; }
 {
     # Each says itself what has failed.
     # shellcheck disable=SC2046,SC2086 # They are words.
-    run $(tests $clusters) >"$target/tests/clusters" &
+    run $(tests $hosts) >"$target/tests/hosts" &
+    # shellcheck disable=SC2046,SC2086
+    run $(tests $nodes) >"$target/tests/nodes" &
     # shellcheck disable=SC2046,SC2086
     run $(tests $sharing) >"$target/tests/sharing" &
     # shellcheck disable=SC2046,SC2086
     run --lib --bins $(tests $rest) -- --skip "$alone" || true
     run --doc || true
     wait
-    cat "$target/tests/clusters" "$target/tests/sharing"
+    cat "$target/tests/hosts" "$target/tests/nodes" "$target/tests/sharing"
     run --test bench -- "$alone" || true
 } | {
     # One line for all runners, from their own closing lines.

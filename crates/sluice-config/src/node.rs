@@ -33,13 +33,13 @@ pub struct NodeConfig {
     pub file: PathBuf,
     /// The cluster's name.
     pub cluster: String,
-    /// Where everything is kept.
+    /// The folder in which everything is kept.
     pub data: PathBuf,
     /// The folder of PostgreSQL's programs, if it is named.
     pub pg_bin: Option<PathBuf>,
     /// The system user that runs all of it, if it is named.
     pub run_as: Option<String>,
-    /// Where Patroni's packages are kept, if it is named.
+    /// The folder in which Patroni's packages are kept, if it is named.
     pub patroni_dir: Option<PathBuf>,
     /// From where everybody may log in.
     pub client_networks: Vec<Network>,
@@ -68,7 +68,7 @@ pub struct NodeMember {
     pub is_witness: bool,
     /// PostgreSQL's address.
     pub postgres: SocketAddr,
-    /// That of Patroni's REST API.
+    /// The address of Patroni's REST API.
     pub patroni: SocketAddr,
     /// etcd's, for clients.
     pub etcd_client: SocketAddr,

@@ -31,7 +31,7 @@ pub struct ServerFile {
     pub stats_users: Vec<String>,
     /// The certificate that clients are shown, and its key; without it nothing is encrypted.
     pub certificate: Option<CertificateFiles>,
-    /// Where the server is.
+    /// The server's address.
     pub server: FileServer,
     /// The file with the secret by which the server believes where clients are, if it does.
     pub client_address_secret_file: Option<PathBuf>,

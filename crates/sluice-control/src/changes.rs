@@ -24,7 +24,7 @@ pub enum Change {
     Removed(String),
     /// There is a cluster more.
     ClusterAdded(String),
-    /// That cluster is not there any more.
+    /// The cluster of that name is not there any more.
     ClusterRemoved(String),
     /// The users whose secrets are listed are others: so many of them.
     Users {

@@ -85,7 +85,7 @@ pub enum NotPrimary {
     },
 }
 
-/// How long clients wait for a primary where the configuration does not say.
+/// The time for which clients wait for a primary, unless the configuration says otherwise.
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(45);
 
 impl std::fmt::Display for Rest {

@@ -18,7 +18,7 @@ pub enum Observation {
     Configured(Box<Configuration>),
     /// The server at that address has told its access rules; `None`: it does not tell them.
     ServerRules(Address, Option<Arc<AccessRules>>),
-    /// That node of that cluster says that it is the primary, and holds the lock by which it is.
+    /// A node of that cluster says that it is the primary, and holds the lock by which it is.
     Primary(Arc<str>, Primary),
     /// The nodes of that cluster have been looked at, in an order of their own.
     Nodes(Arc<str>, Vec<Node>),

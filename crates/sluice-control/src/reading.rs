@@ -46,11 +46,11 @@ pub struct Node {
     pub name: String,
     /// PostgreSQL's address there.
     pub address: Address,
-    /// What it is.
+    /// Its state.
     pub state: NodeState,
 }
 
-/// What a node is.
+/// The state of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeState {
     /// Its Patroni does not answer, or makes no sense.
@@ -79,11 +79,11 @@ pub struct Standby {
     pub is_paused: bool,
     /// Whether Patroni's tag `noloadbalance` keeps readers away.
     pub is_excluded: bool,
-    /// How far it is behind.
+    /// Its lag.
     pub lag: Lag,
 }
 
-/// How far a standby is behind its primary; `None` where nothing has shown it yet.
+/// The lag of a standby behind its primary; `None` where nothing has shown it yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lag {
     /// All is there that the primary had written so long ago.

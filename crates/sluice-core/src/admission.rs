@@ -37,15 +37,15 @@ struct Counts {
 /// The limit that a client is beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
-    /// That of all clients.
+    /// The limit of all clients.
     Clients,
-    /// That of its address.
+    /// The limit of its address.
     Address(IpAddr),
-    /// That of its user.
+    /// The limit of its user.
     User,
-    /// That of its database.
+    /// The limit of its database.
     Database,
-    /// That of the console's clients.
+    /// The limit of the console's clients.
     Consoles,
 }
 

@@ -74,7 +74,7 @@ impl Pins {
         (Self::PRIVILEGED, "privileged"),
     ];
 
-    /// What they are called in an error, in the same order.
+    /// The words for them in an error, in the same order.
     const WORDS: [&str; Self::NAMES.len()] = [
         "temporary objects",
         "session-level advisory locks",

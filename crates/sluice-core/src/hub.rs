@@ -343,7 +343,7 @@ pub struct Nonces {
     pub statements: u32,
 }
 
-/// What a pool is known by: the database's name, as clients say it, the role's on the server, and the server's address.
+/// The key of a pool: the database's name, as clients say it, the role's on the server, and the server's address.
 type Key = (String, String, Address);
 
 /// Everything the workers share.

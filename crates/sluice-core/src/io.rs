@@ -155,7 +155,7 @@ pub enum LogEvent<'a> {
         role: &'a str,
         /// The time since the server was sent it.
         took: Duration,
-        /// What it was, whose, and how long its client has waited for the server.
+        /// The request, whose it was, and how long its client has waited for the server.
         request: &'a crate::slow::Request,
     },
     /// A server connection ended that should not have.

@@ -12,7 +12,7 @@ pub const TRANSACTION_PARAMETER: &str = "sluice.transaction";
 /// The mark of a transaction that has written something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// What tells it from all others, in the server's words.
+    /// The server's words for it, which tell it from all others.
     text: Box<str>,
     /// Whether it may have left something in its session that is not known elsewhere.
     pub changes_session: bool,
@@ -48,7 +48,7 @@ impl Mark {
     }
 }
 
-/// What has become of a transaction.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It is committed, and as durable as any commit that is acknowledged now.

@@ -17,7 +17,7 @@ pub struct Threshold(AtomicU64);
 const NEVER: u64 = u64::MAX;
 
 impl Threshold {
-    /// That time, or none.
+    /// A limit of that time, or none.
     pub fn new(time: Option<Duration>) -> Self {
         Self(AtomicU64::new(micros(time)))
     }

@@ -200,7 +200,7 @@ pub fn known_name(name: &[u8]) -> &[u8] {
 pub struct NameTag(u32);
 
 impl NameTag {
-    /// That of a name, by FNV-1a.
+    /// The hash of a name, by FNV-1a.
     pub fn of(name: &[u8]) -> Self {
         let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
         Self(known_name(name).iter().fold(0x811c_9dc5, step))

@@ -30,7 +30,7 @@ pub enum Decision<'a> {
     Rule(&'a Rule),
     /// None: the client is to be turned away.
     None,
-    /// That depends on the user's roles, which were not given.
+    /// An answer that depends on the user's roles, which were not given.
     NeedsRoles,
 }
 
@@ -41,7 +41,7 @@ pub enum Mapping {
     Allowed,
     /// It may not.
     Refused,
-    /// That depends on the roles of the user of the database, which were not given.
+    /// An answer that depends on the roles of the user of the database, which were not given.
     NeedsRoles,
 }
 

@@ -53,7 +53,7 @@ impl Version {
     }
 }
 
-/// Why no PostgreSQL was found. The fault is the installation's or the command line's; trying again does not help.
+/// Reasons why no PostgreSQL was found. The fault is the installation's or the command line's; a retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum BinariesError {
     /// Nothing in any of the usual places.

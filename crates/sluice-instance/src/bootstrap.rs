@@ -78,7 +78,7 @@ pub struct Bootstrapped {
     pub password_file: PathBuf,
     /// The same, as psql's `PGPASSFILE` has it.
     pub pgpass_file: PathBuf,
-    /// Why the first user can't log in by that password, in PostgreSQL's words: an operator has changed one of them.
+    /// PostgreSQL's reason for refusing the first user that password, if it does: an operator has changed one of them.
     pub login_refused: Option<String>,
     /// The look-up of secrets, for the pool.
     pub lookup: Lookup,
@@ -86,7 +86,7 @@ pub struct Bootstrapped {
     pub gate: bool,
 }
 
-/// Why the roles could not be made.
+/// Reasons why the roles could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The superuser is not let in; an operator has changed the rules.

@@ -84,7 +84,7 @@ pub enum Event {
     GaveUp {
         /// Quick failures in a row.
         failures: u32,
-        /// Why, with the log's end.
+        /// The reason, with the log's end.
         error: String,
     },
     /// The environment for Patroni does not exist yet; its packages are fetched.

@@ -26,7 +26,7 @@ pub struct RunAs {
     switch: bool,
 }
 
-/// Why PostgreSQL can't be run as the user that was asked for. Configuration; trying again does not help.
+/// Reasons why PostgreSQL can't run as the user that was asked for. Configuration; a retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum RunAsError {
     /// No such user on this system.

@@ -1,4 +1,4 @@
-//! Why the laboratory could not do what it was asked, by whose fault it is.
+//! The laboratory's errors, by whose fault each is.
 //!
 //! A target that breaks under a load is no error here but a result.
 

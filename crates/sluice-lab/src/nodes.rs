@@ -31,7 +31,7 @@ const CONNECTIONS: &str = "max_connections";
 const POOL_SIZE: u32 = 20;
 const POLL: Duration = Duration::from_millis(50);
 
-/// How many nodes there are, and how far they are from each other.
+/// The number of nodes, and the distance between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Nodes: one, two or three.
@@ -58,7 +58,7 @@ pub struct Order {
     pub count: usize,
     /// The first node's data directory, with the programs.
     pub data_dir: DataDirSpec,
-    /// Where Patroni runs.
+    /// The Python environment in which Patroni runs.
     pub environment: Environment,
 }
 
@@ -110,12 +110,12 @@ impl Nodes {
         Ok(())
     }
 
-    /// Where their PostgreSQL servers listen.
+    /// The addresses at which their PostgreSQL servers listen.
     fn direct(&self) -> Vec<SocketAddr> {
         self.cluster.nodes().iter().map(|node| node.postgres).collect()
     }
 
-    /// Where the standbys reach the primary.
+    /// The address at which the standbys reach the primary.
     pub fn way(&self) -> SocketAddr {
         match self.relays.get(self.leader).filter(|_| self.is_relayed) {
             Some(relay) => relay.address(),
@@ -170,7 +170,7 @@ impl Nodes {
         &self.cluster.nodes()[self.leader].pgdata
     }
 
-    /// What the primary says, and its Patroni.
+    /// The log of the primary and its Patroni.
     pub fn log(&self) -> PathBuf {
         self.cluster.nodes()[self.leader].log.clone()
     }
@@ -189,7 +189,7 @@ pub(crate) fn tuning(settings: &BTreeMap<String, String>) -> Tuning {
     Tuning { connections: connections.unwrap_or(tuning.connections), ..tuning }
 }
 
-/// Where ports are looked for: elsewhere than another run, or other nodes of this one, most likely do.
+/// The port from which free ones are searched: most likely another than that of other runs, or other nodes of this one.
 fn ports_from(count: usize) -> u16 {
     let process = u16::try_from(std::process::id() % 200).unwrap_or_default();
     let nodes = u16::try_from(count).unwrap_or_default();

@@ -76,7 +76,7 @@ pub struct Choices {
     pub class: Class,
     /// Directory of PostgreSQL's programs.
     pub pg_bin: Option<PathBuf>,
-    /// Where environments for Patroni are kept, for several nodes.
+    /// The folder in which environments for Patroni are kept, for several nodes.
     pub patroni_dir: Option<PathBuf>,
 }
 
@@ -312,7 +312,7 @@ impl Plan {
         settings.get("shared_buffers").and_then(|text| server::bytes(text)).unwrap_or(128 << 20)
     }
 
-    /// Why a turn can't be taken on this machine, if it can't; with the remedy.
+    /// The reason why a turn can't be taken on this machine, if there is one, with the remedy.
     pub fn lacks(&self, turn: &PlannedTurn) -> Option<String> {
         let clients = u64::from(turn.clients);
         let logs = u64::from(pgbench::threads(&self.scenario.load, turn.clients));

@@ -73,7 +73,7 @@ impl Relay {
         Ok(Self { address, shared, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

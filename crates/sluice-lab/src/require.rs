@@ -19,7 +19,7 @@ use crate::{
     result::{CaseKey, RunResult},
 };
 
-/// What is required of a run.
+/// The requirements that a run has to meet.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirements {
@@ -44,7 +44,7 @@ struct Required {
     /// Only there; everywhere, if it does not say.
     variant: Option<String>,
     clients: Option<u32>,
-    /// What a ratio is to, as far as it is another case: that target, with so many clients.
+    /// The case that a ratio is to, as far as it is another one: that target, with so many clients.
     to: Option<String>,
     to_clients: Option<u32>,
 }
@@ -198,7 +198,7 @@ fn figures() -> impl Iterator<Item = Column> {
 }
 
 impl Measured {
-    /// What the bar is held against.
+    /// The value that the bar is held against.
     fn value(self) -> f64 {
         self.other.map_or(self.own, |(_, ratio)| ratio)
     }

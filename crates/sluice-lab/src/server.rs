@@ -63,7 +63,7 @@ pub struct Server {
     interrupt: Interrupt,
 }
 
-/// Where it is, before it runs.
+/// The place of a server that does not run yet.
 enum Place {
     One {
         data_dir: Arc<DataDir>,

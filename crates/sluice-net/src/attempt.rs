@@ -15,7 +15,7 @@ pub(crate) struct Attempt {
     pub(crate) place: Option<Address>,
     /// Those that come next.
     pub(crate) rest: std::vec::IntoIter<Address>,
-    /// What was wrong with those before, where there are several.
+    /// The faults of those before, if there are several.
     pub(crate) wrong: Vec<String>,
     is_one_of_several: bool,
 }

@@ -32,7 +32,7 @@ pub enum Event<S> {
     Mail,
 }
 
-/// How far what was sent by a socket has come.
+/// The delivery of what a socket has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
     /// The peer has taken all of it, as the kernel says, or there is no telling.
@@ -56,7 +56,7 @@ pub trait Socket {
     /// The outcome of its connect.
     fn connect_result(&self) -> io::Result<()>;
 
-    /// How far what was sent has come.
+    /// The delivery of what was sent.
     fn delivery(&self) -> Delivery;
 
     /// Sets the time after which the kernel ends the connection if its peer does not answer, or has no room.

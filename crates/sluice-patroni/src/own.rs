@@ -1,4 +1,4 @@
-//! What a member says of its own PostgreSQL, which it has just asked (`GET /patroni`, and `GET /primary` of one that is).
+//! A member's own words about its PostgreSQL, just asked (`GET /patroni`, and `GET /primary` of one that is).
 
 use serde::Deserialize;
 
@@ -25,7 +25,7 @@ pub struct Own {
     /// PostgreSQL's version, as a number: 150015 is 15.15.
     #[serde(default)]
     pub server_version: Option<u32>,
-    /// How far its log goes.
+    /// The end of its log.
     #[serde(default, rename = "xlog")]
     pub log: Option<Replayed>,
     /// Whether the cluster is in maintenance.
@@ -34,10 +34,10 @@ pub struct Own {
     /// Whether settings have been changed that a restart is needed for.
     #[serde(default)]
     pub pending_restart: bool,
-    /// How a standby gets what the primary writes: `streaming`, or another of Patroni's words.
+    /// The way in which a standby gets what the primary writes: `streaming`, or another of Patroni's words.
     #[serde(default)]
     pub replication_state: Option<String>,
-    /// What the node's configuration says of it.
+    /// The tags in the node's configuration.
     #[serde(default)]
     pub tags: Tags,
     #[serde(default)]
@@ -58,7 +58,7 @@ struct Itself {
     name: String,
 }
 
-/// How far a node's log goes: of a primary what is on its disk, of a standby what it has received and replayed.
+/// The end of a node's log: of a primary what is on its disk, of a standby what it has received and replayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Replayed {
     /// A primary's, in bytes.

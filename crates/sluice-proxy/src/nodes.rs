@@ -97,7 +97,7 @@ struct Watcher {
     members: BTreeMap<String, Member>,
     listed_at: Option<Instant>,
     log: PrimaryLog,
-    /// What standbys have said last, and how many answers they owe since.
+    /// The last words of each standby, and how many answers it owes since.
     standbys: HashMap<String, (Own, u32)>,
 }
 
@@ -190,7 +190,7 @@ fn end_of_log(own: &Own, primary: &Primary) -> Option<u64> {
     own.log.as_ref()?.location.filter(|_| is_it)
 }
 
-/// What a node says, or what it has said last where it only takes its time to answer.
+/// A node's words, or its last ones if it only takes its time to answer.
 fn remembered(
     standbys: &mut HashMap<String, (Own, u32)>,
     name: &str,
@@ -214,7 +214,7 @@ fn remembered(
     }
 }
 
-/// What a node is, by its own words.
+/// The state of a node, by its own words.
 fn state(own: Result<Own, AskError>, lag: impl FnOnce(u64) -> Lag, primary_answers: bool) -> NodeState {
     let own = match own {
         Ok(own) => own,
@@ -241,7 +241,7 @@ fn state(own: Result<Own, AskError>, lag: impl FnOnce(u64) -> Lag, primary_answe
     })
 }
 
-/// How far the log of a primary went, and when.
+/// The end of a primary's log, and when it was there.
 #[derive(Debug, Default)]
 struct PrimaryLog {
     timeline: u32,
@@ -273,7 +273,7 @@ impl PrimaryLog {
         }
     }
 
-    /// How far a standby is behind that has replayed so much.
+    /// The lag of a standby that has replayed so much.
     fn lag(&self, now: Instant, replayed: u64) -> Lag {
         let there = self.marks.partition_point(|(_, place)| *place <= replayed);
         let shown = there.checked_sub(1).map(|index| self.marks[index].0);

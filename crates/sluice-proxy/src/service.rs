@@ -55,7 +55,7 @@ const TURNS_TO_STOP: usize = 3;
 /// Time limit for such a turn.
 const TURN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Why the service does not start.
+/// Reasons why the service does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address can't be listened on.

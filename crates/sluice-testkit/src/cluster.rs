@@ -93,7 +93,7 @@ impl TestCluster {
         self.cluster.nodes().len()
     }
 
-    /// Where a node's Patroni answers.
+    /// The address at which a node's Patroni answers.
     pub fn rest(&self, node: usize) -> SocketAddr {
         self.cluster.nodes()[node].rest
     }
@@ -103,7 +103,7 @@ impl TestCluster {
         self.cluster.nodes().iter().map(|node| format!("http://{}", node.rest)).collect()
     }
 
-    /// Where a node's PostgreSQL listens.
+    /// The address at which a node's PostgreSQL listens.
     pub fn postgres(&self, node: usize) -> SocketAddr {
         self.cluster.nodes()[node].postgres
     }
@@ -113,7 +113,7 @@ impl TestCluster {
         &self.cluster.nodes()[node].socket_dir
     }
 
-    /// What a node's Patroni and PostgreSQL say.
+    /// The log of a node's Patroni and PostgreSQL.
     pub fn log(&self, node: usize) -> PathBuf {
         self.cluster.nodes()[node].log.clone()
     }

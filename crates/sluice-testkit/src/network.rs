@@ -120,7 +120,7 @@ impl Network {
         Ipv4Addr::new(a, b, c, host as u8 + 1)
     }
 
-    /// That of this test, from which its clients and pools come.
+    /// The address of this test, from which its clients and pools come.
     pub fn test_address(&self) -> Ipv4Addr {
         self.address(TEST)
     }

@@ -31,7 +31,7 @@ fn mechanism(plus: &bool) -> &'static str {
     if *plus { MECHANISM_PLUS } else { MECHANISM }
 }
 
-/// Why an exchange failed.
+/// Reasons why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ScramError {
     /// A message that is not SCRAM, or not of this exchange.

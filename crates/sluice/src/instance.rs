@@ -78,7 +78,7 @@ impl Instance {
         }
     }
 
-    /// What PostgreSQL says.
+    /// PostgreSQL's log.
     pub(crate) fn log(&self) -> PathBuf {
         match self {
             Self::One(server) => server.data_dir().log_file(),

@@ -26,7 +26,7 @@ use crate::{
     systemd::Systemd,
 };
 
-/// Where a host's file usually is.
+/// The usual place of a host's file.
 const FILE: &str = "/etc/sluice/node.toml";
 
 /// The user of a witness, which Debian's package of etcd makes.
@@ -233,7 +233,7 @@ fn status(host: &cluster::Host, role: Option<&str>) -> String {
     }
 }
 
-/// What there is when a cluster has begun.
+/// The lines that describe a cluster that has begun.
 fn beginning(config: &NodeConfig, node: &Node, roles: &Bootstrapped) -> String {
     let (socket, port) = (node.socket_dir.display(), node.postgres.port());
     let auth = config.data.join("auth-password");

@@ -24,7 +24,7 @@ pub(crate) struct Ready<'a> {
     pub(crate) log: &'a Path,
     /// The certificate that clients are shown.
     pub(crate) certificate: &'a Path,
-    /// Why the password does not work, if it does not.
+    /// The reason why the password does not work, if it does not.
     pub(crate) login_refused: Option<&'a str>,
     /// Whether PostgreSQL has the gate.
     pub(crate) gate: bool,

@@ -22,7 +22,7 @@ use sluice_proxy::{NotReady, Successor};
 pub(crate) enum Wake {
     /// Start a new process in the place of this one.
     Upgrade,
-    /// That process listens, or does not take over.
+    /// The new process listens, or does not take over.
     Upgraded(Result<Successor, NotReady>),
     /// Read the configuration again.
     Reload,

@@ -27,7 +27,7 @@ fn listens(port: u16) {
     eventually("a pool that listens", || TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).is_ok());
 }
 
-/// What a client gets there: a row, or the error.
+/// The answer that a client gets there: a row, or the error.
 fn answer(port: u16, user: &str, password: &str, database: &str) -> String {
     let mut config = postgres::Config::new();
     config.host("127.0.0.1").port(port).user(user).password(password).dbname(database);

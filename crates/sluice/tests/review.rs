@@ -57,7 +57,7 @@ fn a_local_server() {
     }
 }
 
-/// If a string leaves something open, the variables of libpq decide it.
+/// The variables of libpq decide what a string leaves open.
 #[test]
 fn the_environment_says_where() {
     let server = TestServer::shared(Version::V15);

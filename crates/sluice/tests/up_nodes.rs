@@ -35,7 +35,7 @@ fn ports() -> u16 {
     19_100 + process * 200 + NEXT.fetch_add(20, Ordering::Relaxed)
 }
 
-/// What psql prints, typed as the command says it.
+/// The output of psql, typed as the command says it.
 fn ask(typed: &str, query: &str) -> String {
     let mut shell = Command::new("sh");
     let output =

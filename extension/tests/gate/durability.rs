@@ -1,5 +1,5 @@
-//! What an acknowledged commit is worth: the floor of `synchronous_commit`, and cancels that come while a commit waits for
-//! its standbys.
+//! The worth of an acknowledged commit: the floor of `synchronous_commit`, and cancels that come while a commit waits
+//! for its standbys.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What passes no gate, and what has passed it already.
+//! Statements that pass no gate, and sessions that have passed it already.
 
 use sluice_testkit::{Version, versions};
 

@@ -77,7 +77,7 @@ fn a_secret_is_hard_to_guess(version: Version) {
     assert!(is_believed(&mut server.connect("app", "postgres"), first));
 }
 
-/// Who connects anew has three more tries. They are logged, but stop nobody: neither the guesser nor the pool.
+/// A guesser who connects anew has three more tries. They are logged, but stop neither the guesser nor the pool.
 fn guesses_by_new_sessions_are_counted(version: Version) {
     let server = server(version, "../run/theirs");
     let [secret, guess] = SECRETS;

@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 struct Finding {
     /// The file, from the repository's root, with a line if there is one.
     place: String,
-    /// What is wrong, and the remedy.
+    /// The fault, and the remedy.
     what: String,
 }
 

@@ -22,7 +22,7 @@ use settings::{Counterpart, Kind, counterpart, meaning_of_zero};
 pub struct Converted {
     /// The text of Sluice's configuration.
     pub toml: String,
-    /// What was not carried over, or means something else.
+    /// Notes on settings that were not carried over, or mean something else.
     pub notes: Vec<Note>,
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Counterpart {
     Missing(&'static str),
 }
 
-/// How a value is turned.
+/// The way in which a value is converted.
 pub(super) enum Kind {
     /// A whole number.
     Number,

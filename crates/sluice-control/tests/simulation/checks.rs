@@ -1,4 +1,4 @@
-//! What must hold after each observation.
+//! Checks that must hold after each observation.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,9 +27,9 @@ pub(crate) struct Step<'a> {
     pub(crate) published: Option<Published>,
     /// The one that there is.
     pub(crate) snapshot: &'a Arc<Snapshot>,
-    /// What the one before had to say.
+    /// The content that the one before had to have.
     pub(crate) was: Content,
-    /// What this one has to.
+    /// The content that this one has to have.
     pub(crate) now: Content,
 }
 
@@ -103,7 +103,7 @@ fn news(Step { before, published, snapshot, was, now }: &Step<'_>) {
     }
 }
 
-/// What has not changed is the very same value.
+/// Values that have not changed are the very same.
 fn same_values(Step { before, snapshot, .. }: &Step<'_>) {
     for database in &snapshot.databases {
         if let Some(same) = before.databases.iter().find(|it| *it == database) {

@@ -253,8 +253,8 @@ impl Operator {
         self.configuration.balancers = (0..rng.below(3) as u8).map(network).collect();
     }
 
-    /// What the reader of the configuration file sees to: databases are in clusters that there are, secrets are looked
-    /// up where a database is, and a server's rules come from where they are looked up.
+    /// Does what the reader of the configuration file sees to: databases are in clusters that there are, secrets are
+    /// looked up where a database is, and a server's rules come from where they are looked up.
     fn make_valid(&mut self, rng: &mut Rng) {
         let Self { configuration: Configuration { databases, access, clusters, .. }, asks, .. } = self;
         for database in &mut *databases {

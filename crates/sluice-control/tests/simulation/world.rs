@@ -81,12 +81,12 @@ impl Figures {
     }
 }
 
-/// What has been said, as far as it counts.
+/// All that has been said, as far as it counts.
 pub(crate) struct Model {
     pub(crate) configuration: Configuration,
     /// The database whose server is asked for secrets.
     pub(crate) asks: Option<Option<String>>,
-    /// What nodes have said of each cluster since it was configured last.
+    /// Claims of nodes about each cluster since it was configured last.
     pub(crate) claims: HashMap<Arc<str>, Vec<Primary>>,
     /// The rules that the server has told which is asked for secrets, since it is.
     pub(crate) rules: Option<Arc<AccessRules>>,
@@ -339,7 +339,7 @@ impl World {
     }
 }
 
-/// What a node may be.
+/// A state that a node may have.
 fn state(rng: &mut Rng, timeline: u32, system: &str) -> NodeState {
     match rng.below(20) {
         0 => return NodeState::Silent("refused".to_owned()),

@@ -1,5 +1,5 @@
-//! What has to be known of a client before it can be asked to prove who it is: the system's user at its end of a Unix
-//! socket, and its user's account on the server. It waits for both, and the rules of the moment decide anew.
+//! Facts about a client that have to be known before it can be asked to prove who it is: the system's user at its end
+//! of a Unix socket, and its user's account on the server. It waits for both, and the rules of the moment decide anew.
 
 use sluice_control::access::{Method, Users};
 use sluice_wire::{ErrorResponse, sqlstate};

@@ -320,7 +320,7 @@ impl Engine {
         }
     }
 
-    /// That server is gone: nothing more is to be cancelled there.
+    /// Forgets the cancels of a server that is gone: nothing more is to be cancelled there.
     pub(super) fn forget_cancels(&mut self, id: ServerId, server: &mut Server) {
         for canceller in self.cancels.values_mut() {
             if canceller.server == Some(id) {

@@ -410,7 +410,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.may_lack_portal() && !self.server.as_deref().is_some_and(is_in_block)
     }
 
-    /// What ends a request outside of a transaction block ends the unnamed portal (PostgreSQL documentation, 55.2.3).
+    /// Ends the unnamed portal, as a request's end does outside of a block (PostgreSQL documentation, 55.2.3).
     pub(super) fn end_portal(&mut self) {
         if self.session.portal.is_none() {
             return;

@@ -47,7 +47,7 @@ impl Engine {
     }
 }
 
-/// What has become of the request is not known: it may be a commit that waits for its standbys.
+/// The error of a request whose outcome is not known: it may be a commit that waits for its standbys.
 fn does_not_answer() -> ErrorResponse {
     ErrorResponse::fatal(
         sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,

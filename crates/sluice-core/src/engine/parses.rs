@@ -70,7 +70,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         Step::Next
     }
 
-    /// What has to be sent, or awaited, before a statement's Parse.
+    /// Sends, or awaits, what has to come before a statement's Parse.
     fn before_parse(&mut self, statement: &Statement) -> Option<Step> {
         // What a DEALLOCATE names is looked up when it is run.
         let effects = if statement.deallocates.is_some() { Effects::empty() } else { statement.effects };

@@ -1,5 +1,5 @@
-//! What follows where a client has reset settings to what it began with: it hears of that, and not of the server's
-//! own defaults, and in the midst of its transaction that is put in place again.
+//! Resets of settings to what the client began with: it hears of that, and not of the server's own defaults, and in the
+//! midst of its transaction that is put in place again.
 
 use sluice_wire::message::{self, TransactionStatus};
 

@@ -1,5 +1,5 @@
-//! What a client waits for whose message is there and has not been handled. Nothing takes such a message up by itself:
-//! what ends the wait has to, or the client waits for ever.
+//! Waits of a client whose message is there and has not been handled. Nothing takes such a message up by itself: what
+//! ends the wait has to, or the client waits for ever.
 
 use sluice_wire::Frame;
 

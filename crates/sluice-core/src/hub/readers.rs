@@ -100,7 +100,7 @@ pub(super) fn place(pools: &BTreeMap<Key, Arc<Pool>>, entry: &Database, database
 /// The share of clients that leave pools of readers where other nodes have come.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// What has not made up a whole client yet.
+    /// The rest that has not made up a whole client yet.
     rest: u32,
 }
 

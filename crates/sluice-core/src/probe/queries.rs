@@ -67,8 +67,8 @@ const VALUES: &str = "\
 const ROLE: &str = ",pg_catalog.concat('role=',pg_catalog.encode(pg_catalog.convert_to(\
     pg_catalog.current_setting('role'),pg_catalog.getdatabaseencoding()),'hex'))";
 
-/// What sessions of that role begin with in that database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`), as `name=value`.
-/// The role's in the database count before the role's own, and those before the database's.
+/// The settings that sessions of that role begin with in that database (`ALTER ROLE … SET`, `ALTER DATABASE … SET`), as
+/// `name=value`. The role's in the database count before the role's own, and those before the database's.
 const BEGINNINGS: &str = "\
     SET LOCAL jit = off;\
     SELECT pg_catalog.concat('begins=',pg_catalog.encode(pg_catalog.convert_to(\

@@ -51,7 +51,7 @@ pub struct Exchange {
     batch_resets: BatchResets,
     /// The turns that what was sent gives to the transaction.
     turns: Turns,
-    /// What was sent that may end the block which is open.
+    /// The kind of message, among those sent, that may end the block which is open.
     ending: Ending,
     /// Whether a part of the request that is being answered has run.
     has_run: bool,

@@ -125,7 +125,7 @@ pub struct Server {
     pub own_error: Option<Box<OwnError>>,
     /// The mark of the block that its client has open there, once that has written something.
     pub mark: Option<Mark>,
-    /// What it has said of a COMMIT whose answer was lost with another server.
+    /// Its word about a COMMIT whose answer was lost with another server.
     pub outcome: Option<Outcome>,
     /// The time up to which its client waits for that.
     pub asked_until: Option<Time>,

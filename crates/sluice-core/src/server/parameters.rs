@@ -6,14 +6,14 @@ use sluice_wire::{Frame, Framer, message};
 
 use crate::profile::Profile;
 
-/// What the names of encodings begin with in which each character is a byte (PostgreSQL documentation, 24.3).
+/// Beginnings of the names of encodings in which each character is a byte (PostgreSQL documentation, 24.3).
 const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
 
 /// The parameters that a server has reported.
 #[derive(Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<String, String>,
-    /// What its client was told of those that it reset to what it began with, where that is not there yet.
+    /// Values that its client was told of settings that it reset to what it began with, where those are not there yet.
     told: BTreeMap<String, String>,
     /// Those that were reported while it reset them up to its transaction's end only, with what they were before.
     deferred: Vec<(String, Option<String>)>,

@@ -35,7 +35,7 @@ impl Turns {
         self.portals.get(portal).copied()
     }
 
-    /// That portal is about to be run, behind so many requests that are not answered.
+    /// Notes that this portal is about to be run, behind so many requests that are not answered.
     pub(super) fn run(&mut self, portal: &[u8], behind: impl FnOnce() -> usize) {
         if !self.portals.is_empty() {
             let status = self.portals.get(portal).copied();
@@ -63,7 +63,7 @@ impl Turns {
         }
     }
 
-    /// What is sent leads to that status, if to any.
+    /// Notes that what is sent leads to that status, if to any.
     pub(super) fn lead_to(&mut self, status: Option<TransactionStatus>, behind: impl FnOnce() -> usize) {
         if status.is_some() {
             (self.last, self.behind) = (status, behind());

@@ -9,7 +9,7 @@ fn of(size: u32) -> PoolSettings {
     PoolSettings { sharing: Sharing { mode: PoolMode::Session, ..Sharing::default() }, size, ..PoolSettings::default() }
 }
 
-/// What a server is asked behind a client's session.
+/// The questions that a server is asked behind a client's session.
 const DISCARDS: &str = "Q(DISCARD ALL) Q(SELECT EXISTS (SELECT FROM pg_catalog.pg_proc \
     WHERE oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid))";
 

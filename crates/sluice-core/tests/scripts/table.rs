@@ -41,7 +41,7 @@ const BUFFERS: (u16, usize) = (64, 4 << 20);
 pub(crate) struct Table {
     net: Lockstep,
     hub: Arc<Hub>,
-    /// What observes the cluster, if there is one.
+    /// The observer of the cluster, if there is one.
     control: Option<Control>,
     /// The keys that clients were told.
     keys: HashMap<Side, Vec<u8>>,

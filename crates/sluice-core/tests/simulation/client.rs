@@ -58,7 +58,7 @@ pub(crate) enum Kind {
     Breaks(u64),
 }
 
-/// Why a session ended before its script did.
+/// The reason why a session ended before its script did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lost(pub String);
 

@@ -10,9 +10,9 @@ const QUESTION: &str = "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_c
 /// A session's marks.
 #[derive(Default)]
 pub(crate) struct Marks {
-    /// That of the block that is open.
+    /// The mark of the block that is open.
     mark: Option<u64>,
-    /// What was told last.
+    /// The mark that was told last.
     told: String,
 }
 

@@ -57,7 +57,7 @@ pub(crate) enum Block {
     Failed,
 }
 
-/// What a transaction that fails goes back to.
+/// The state that a transaction that fails goes back to.
 #[derive(Clone, Debug)]
 struct Undo {
     set: Settings,
@@ -106,7 +106,7 @@ pub(crate) struct Session {
     pub(crate) cursor: Option<String>,
     sequence: Sequence,
     pub(crate) block: Block,
-    /// What there was when the transaction began.
+    /// The state as the transaction began.
     undo: Option<Undo>,
     /// The transactions that it has begun.
     transactions: u64,

@@ -1,4 +1,4 @@
-//! Why a limit of a class is not enforced. The fault is the machine's, or how Sluice was started; the instance runs
+//! Obstacles to enforcing a limit of a class. The fault is the machine's, or how Sluice was started; the instance runs
 //! all the same, without that limit.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 use nix::errno::Errno;
 
-/// Why a limit is not enforced; [`Obstacle::remedy`] says what helps.
+/// An obstacle to enforcing a limit; [`Obstacle::remedy`] says what helps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// Neither version of control groups has what is needed where this process is.

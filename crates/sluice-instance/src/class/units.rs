@@ -39,7 +39,7 @@ pub struct Connections {
     number: u32,
 }
 
-/// Why a text is no limit of a class. The message is meant to follow the text and the name of the limit.
+/// Reasons why a text is no limit of a class. The message is meant to follow the text and the name of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// Not a size.

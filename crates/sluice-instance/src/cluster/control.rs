@@ -8,7 +8,7 @@ use std::{
 use super::ClusterError;
 use crate::binaries::Binaries;
 
-/// What the control file says.
+/// The contents of the control file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Control {
     /// The same in all copies of a PostgreSQL's data.
@@ -17,9 +17,9 @@ pub(super) struct Control {
     pub(super) state: String,
     /// The latest timeline that its log knows of: a server that was promoted just now has no checkpoint on it yet.
     pub(super) timeline: u64,
-    /// Where the record of the last checkpoint begins in the log.
+    /// The place in the log at which the record of the last checkpoint begins.
     pub(super) checkpoint: u64,
-    /// Where recovery has come to at least, on a standby.
+    /// The place in the log that recovery has come to at least, on a standby.
     pub(super) recovered: u64,
 }
 

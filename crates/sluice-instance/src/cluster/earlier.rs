@@ -1,4 +1,4 @@
-//! What an earlier run has left: programs of ours that still end, or that nobody ended.
+//! Remains of an earlier run: programs of ours that still end, or that nobody ended.
 //!
 //! A Sluice that is killed has its programs end by the kernel, which takes them some seconds, and the next one may meet
 //! them. They are known by their command line, which names a file or folder of this instance. PostgreSQL itself is not

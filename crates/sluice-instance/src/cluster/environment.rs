@@ -43,7 +43,7 @@ pub struct Environment {
     dir: PathBuf,
 }
 
-/// Why there is no environment for Patroni. The machine's fault, or the network's; each message ends with the remedy.
+/// Reasons why there is no environment for Patroni. The machine's fault, or the network's; each names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
     /// No usable Python.

@@ -1,4 +1,4 @@
-//! Why a cluster did not start. The fault is the machine's or the configuration's.
+//! Errors of a cluster's start. The fault is the machine's or the configuration's.
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -18,7 +18,7 @@ fn ends(logs: &[LogEnd]) -> String {
     logs.iter().map(|LogEnd { log, tail }| format!("\nthe end of {}:{tail}", log.display())).collect()
 }
 
-/// Why a cluster did not start; each message ends with a program's own words or with the remedy.
+/// Reasons why a cluster did not start; each message ends with a program's own words or with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// Patroni can't be had.
@@ -168,7 +168,7 @@ pub enum ClusterError {
     NotReady {
         /// The time that it was given.
         waited: Duration,
-        /// What the nodes said last.
+        /// The last words of the nodes.
         said: String,
         /// Of the nodes that are missing.
         logs: Vec<LogEnd>,
@@ -228,7 +228,7 @@ pub enum ClusterError {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and the remedy.
+        /// The fault in it, and the remedy.
         why: String,
     },
     /// A file, thread or process could not be made.

@@ -28,11 +28,11 @@ pub struct EtcdMember {
     pub data: PathBuf,
     /// Its output.
     pub log: PathBuf,
-    /// Where Patroni asks it, by TLS.
+    /// The address at which Patroni asks it, by TLS.
     pub client: SocketAddr,
-    /// Where it tells of its health and its metrics, to everybody on this machine; nowhere on a host of several.
+    /// The address of its health and metrics, for everybody on this machine; none on a host of several.
     pub health: Option<SocketAddr>,
-    /// Where the other members find it.
+    /// The address for the other members.
     pub peer: SocketAddr,
 }
 
@@ -72,7 +72,7 @@ fn version(said: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// How a member is started.
+/// The way in which a member is started.
 #[derive(Debug, Clone)]
 pub(super) struct Launch {
     pub(super) program: PathBuf,

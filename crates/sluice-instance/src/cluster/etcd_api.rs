@@ -69,7 +69,7 @@ pub(super) struct Outcome {
     /// All conditions held, and the steps were taken.
     pub(super) is_done: bool,
     pub(super) revision: i64,
-    /// What each [`Step::Read`] has found, in order.
+    /// Values that each [`Step::Read`] has found, in order.
     pub(super) found: Vec<Vec<KeyValue>>,
 }
 
@@ -190,7 +190,7 @@ impl EtcdClient {
     }
 }
 
-/// What does no harm if it is carried out twice.
+/// Requests that do no harm if they are carried out twice.
 const MAY_BE_REPEATED: [&str; 3] = ["lease/", "kv/range", "cluster/member/list"];
 
 /// A member of etcd, as etcd has it.
@@ -199,7 +199,7 @@ pub(super) struct EtcdPeer {
     pub(super) id: u64,
     /// Empty until it has been started.
     pub(super) name: String,
-    /// Where other members find it.
+    /// URLs for the other members.
     pub(super) peer_urls: Vec<String>,
     /// Whether it has no vote.
     pub(super) is_learner: bool,

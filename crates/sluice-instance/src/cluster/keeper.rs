@@ -56,7 +56,7 @@ impl Slot {
         Ok(())
     }
 
-    /// What was kept there is its caller's now.
+    /// Takes the process out: it is its caller's now.
     pub(super) fn take(&self) -> Option<Process> {
         self.lock().take()
     }

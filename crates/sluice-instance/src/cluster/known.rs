@@ -27,7 +27,7 @@ use crate::{
 /// The name that a pool's console has as a database.
 const CONSOLE: &str = "pgbouncer";
 
-/// What has to be known to ask a cluster, and to have it do something.
+/// All that one has to know in order to ask a cluster, and to have it do something.
 #[derive(Debug)]
 pub struct Known {
     /// Its name, to Patroni and to the pool.

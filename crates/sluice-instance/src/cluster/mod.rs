@@ -116,7 +116,7 @@ pub struct ClusterSpec {
     pub nodes: usize,
     /// The first node's data directory, with the programs and the user that run it.
     pub data_dir: DataDirSpec,
-    /// Where Patroni runs.
+    /// The Python environment in which Patroni runs.
     pub environment: Environment,
     /// Written to each node's `sluice.conf` at each start.
     pub tuning: Tuning,
@@ -176,7 +176,7 @@ pub struct Cluster {
     etcds: Vec<Slot>,
     /// Held by whoever stops it.
     stopping: Mutex<()>,
-    /// How hard a stop that is under way has to be, as `StopMode as u8`.
+    /// The mode of a stop that is under way, as `StopMode as u8`.
     haste: AtomicU8,
 }
 
@@ -247,7 +247,7 @@ impl Cluster {
         Endpoint { socket_dir: socket_dir.clone(), port: postgres.port(), tcp: Some(*postgres) }
     }
 
-    /// How the nodes' REST APIs are asked.
+    /// The client of the nodes' REST APIs.
     pub fn api(&self) -> &Api {
         &self.api
     }

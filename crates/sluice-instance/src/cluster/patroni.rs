@@ -46,11 +46,11 @@ pub struct Node {
     pub pgdata: PathBuf,
     /// The folder of PostgreSQL's Unix socket.
     pub socket_dir: PathBuf,
-    /// What Patroni and PostgreSQL say.
+    /// The log of Patroni and PostgreSQL.
     pub log: PathBuf,
-    /// Where PostgreSQL listens; the port is in the socket's name as well.
+    /// The address at which PostgreSQL listens; the port is in the socket's name as well.
     pub postgres: SocketAddr,
-    /// Where Patroni's REST API listens.
+    /// The address at which Patroni's REST API listens.
     pub rest: SocketAddr,
 }
 
@@ -66,10 +66,10 @@ impl Node {
     }
 }
 
-/// How a commit is waited for, by the number of nodes.
+/// The standbys that a commit waits for, by the number of nodes.
 ///
-/// Three: on either of the two others, and never on none, so that whichever node is lost, another one has everything
-/// that was acknowledged. Two: on the other one while it is there; Patroni writes to etcd that it is not before commits
+/// Three: either of the two others, and never none, so that whichever node is lost, another one has everything
+/// that was acknowledged. Two: the other one while it is there; Patroni writes to etcd that it is not before commits
 /// go on alone.
 pub(super) fn synchronous(nodes: usize) -> Value {
     match nodes {
@@ -115,7 +115,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// How nodes show each other who they are.
+/// The means by which nodes show each other who they are.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Access<'a> {
     /// On one machine: passwords, in clear. Patroni leaves the rules of PostgreSQL alone.
@@ -124,12 +124,12 @@ pub(super) enum Access<'a> {
     Certificates { tls: &'a TlsFiles, hba: &'a [String], ident: &'a [String] },
 }
 
-/// What a node's configuration is made of.
+/// The parts of a node's configuration.
 #[derive(Debug)]
 pub(super) struct Config<'a> {
     pub(super) scope: &'a str,
     pub(super) node: &'a Node,
-    /// Where etcd answers.
+    /// The addresses at which etcd answers.
     pub(super) etcd: &'a [SocketAddr],
     pub(super) etcd_tls: &'a TlsFiles,
     pub(super) binaries: &'a Binaries,

@@ -48,7 +48,7 @@ pub(super) struct Status {
     pub(super) pid: Option<u32>,
     /// Ends that nobody asked for, in a row.
     pub(super) failures: u32,
-    /// Where in its log the part of its present run begins, in bytes.
+    /// The offset in its log at which the part of its present run begins, in bytes.
     log_start: u64,
     /// It was stopped, and is not started again.
     is_over: bool,

@@ -27,8 +27,8 @@ impl Cluster {
         self.leader_of(&self.look())
     }
 
-    /// What others say of a node that is gone stays true for as long as its lease: it is asked itself. It has the lease
-    /// before its PostgreSQL has been promoted.
+    /// The node that leads. Others call a node that is gone the leader for as long as its lease: it is asked itself. It
+    /// has the lease before its PostgreSQL has been promoted.
     fn leader_of(&self, members: &Members) -> Option<usize> {
         let leader = members.leader()?;
         self.nodes.iter().position(|node| node.name == leader && self.is_primary(node))

@@ -14,7 +14,7 @@ use crate::secret::Password;
 /// The user's name for requests that change something.
 pub const USER: &str = "sluice";
 
-/// How the APIs of a cluster are asked.
+/// A client of the APIs of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Api {
     tls: Option<Arc<ClientTls>>,

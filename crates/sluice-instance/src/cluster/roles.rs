@@ -18,7 +18,7 @@ pub(super) const REPLICATION: &str = "sluice_replication";
 /// The role by which pg_rewind reads the leader's files.
 pub(super) const REWIND: &str = "sluice_rewind";
 
-/// What pg_rewind calls (PostgreSQL documentation, "pg_rewind", Notes).
+/// Functions that pg_rewind calls (PostgreSQL documentation, "pg_rewind", Notes).
 const REWIND_FUNCTIONS: [&str; 4] = [
     "pg_ls_dir(text, boolean, boolean)",
     "pg_stat_file(text, boolean)",

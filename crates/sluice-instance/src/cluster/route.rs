@@ -1,5 +1,5 @@
-//! Where the nodes of one machine reach each other's PostgreSQL, if not where it listens: at relays, which emulate a
-//! distance between them.
+//! Addresses at which the nodes of one machine reach each other's PostgreSQL, if not at its own: those of relays, which
+//! emulate a distance between them.
 
 use std::{
     fs, io,

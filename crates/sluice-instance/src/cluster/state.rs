@@ -49,11 +49,11 @@ pub(super) struct NodePorts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MemberPorts {
-    /// Where Patroni asks it.
+    /// The port for Patroni.
     pub(super) client: u16,
-    /// Where the others find it.
+    /// The port for the other members.
     pub(super) peer: u16,
-    /// Where it tells of its health.
+    /// The port of its health.
     pub(super) health: u16,
 }
 

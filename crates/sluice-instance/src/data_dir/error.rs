@@ -1,11 +1,11 @@
-//! Why an instance's directory can't be used. The fault is the configuration's or the machine's, never a client's.
+//! Errors of an instance's directory. The fault is the configuration's or the machine's, never a client's.
 //! `sluice up` is told its directory by `--data`, `sluice node` by `data` in its file.
 
 use std::{io, path::PathBuf};
 
 use crate::{binaries::Binaries, diagnosis::Tail};
 
-/// Why an instance's directory can't be used; each message ends with the remedy.
+/// Reasons why an instance's directory can't be used; each message ends with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// A file or folder can't be made, read or written.
@@ -133,9 +133,9 @@ pub enum DataDirError {
         one.display(), other.display()
     )]
     TwoPgData {
-        /// Where one node has it.
+        /// The place where one node has it.
         one: PathBuf,
-        /// Where the first of several has it.
+        /// The place where the first of several has it.
         other: PathBuf,
     },
     /// A PostgreSQL runs on data that have to be moved.

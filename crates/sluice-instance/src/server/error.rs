@@ -1,10 +1,10 @@
-//! Why a server did not start. The fault is the machine's or the configuration's.
+//! Errors of a server's start. The fault is the machine's or the configuration's.
 
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
 use crate::diagnosis::Tail;
 
-/// Why a server did not start; each message ends with PostgreSQL's own words or with the remedy.
+/// Reasons why a server did not start; each message ends with PostgreSQL's own words or with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another server, not ours, runs on the data directory.

@@ -51,7 +51,7 @@ pub enum State {
     Stopping,
     /// It failed too often, or at its first start, and stays down.
     Failed {
-        /// Why.
+        /// The reason.
         error: String,
     },
     /// It was stopped on request.

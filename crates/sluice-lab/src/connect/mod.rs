@@ -112,7 +112,7 @@ pub struct Dsn {
     pgpass: Option<String>,
 }
 
-/// Why there is no connection.
+/// Reasons why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The connection string does not parse. The fault is the caller's.

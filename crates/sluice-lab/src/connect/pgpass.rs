@@ -13,7 +13,7 @@ const OTHERS: u32 = 0o077;
 /// Far more than anybody has passwords.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Why a password file was not used. The fault is the operator's.
+/// Reasons why a password file was not used. The fault is the operator's.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PgpassError {
     /// Others may read it.

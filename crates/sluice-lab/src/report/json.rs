@@ -21,7 +21,7 @@ pub enum ReadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// It is a page, but of something else.

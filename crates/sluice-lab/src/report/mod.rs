@@ -59,7 +59,7 @@ pub enum ReportError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A mistake of the program.

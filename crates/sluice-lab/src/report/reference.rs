@@ -26,11 +26,11 @@ pub(super) struct Comparison {
     pub(super) series: Vec<Series>,
     /// Gains of a gate, there and here.
     pub(super) gains: Vec<Gain>,
-    /// What three nodes lose against two, there and here.
+    /// Losses of three nodes against two, reported and measured.
     pub(super) losses: Option<Table>,
 }
 
-/// What the table of losses means.
+/// The explanation of the table of losses.
 pub(super) const LOSSES: &str = "What three nodes do less than two, in percent of their transactions a second, and the same \
                                  with a distance between the nodes; less than nothing is more. Here it is the median of \
                                  the rounds, each of which had both.";

@@ -212,7 +212,7 @@ fn case_row(outline: &Outline<'_>, case: &CaseKey) -> Vec<Cell> {
     row
 }
 
-/// Why a case has no figures, in a word.
+/// The reason why a case has no figures, in a word.
 fn not_measured(outline: &Outline<'_>, case: &CaseKey) -> &'static str {
     let is_broken = |turn: &Turn| turn.case == *case && matches!(turn.outcome, Outcome::Broken(_));
     if outline.result.turns.iter().any(is_broken) { "broke" } else { "skipped" }
@@ -227,7 +227,7 @@ fn spread(outline: &Outline<'_>, case: &CaseKey) -> String {
     }
 }
 
-/// What a commit waits for, by target, where there are nodes between which it does, or targets differ.
+/// The table of flushes that a commit waits for, by target, if there are nodes to wait for, or if targets differ.
 pub(super) fn commits(outline: &Outline<'_>) -> Option<Table> {
     let of = |target: &str| outline.result.servers.get(target)?.commit.as_ref();
     let known: Vec<_> = outline.targets.iter().filter_map(|target| Some((*target, of(target)?))).collect();
@@ -248,7 +248,7 @@ pub(super) fn commits(outline: &Outline<'_>) -> Option<Table> {
     Some(Table { head, rows: rows.collect() }.without_empty_columns())
 }
 
-/// What the table of commits means.
+/// The explanation of the table of commits.
 pub(super) const COMMITS: &str = "A transaction that has written waits for these, one after the other; one that has only \
                                   read waits for none. With several clients one flush serves all that wait for it.";
 

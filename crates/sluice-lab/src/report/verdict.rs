@@ -11,7 +11,7 @@ use crate::result::{BRIEF, CaseKey, Outcome, RunResult};
 /// The sentences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why the figures are not all there, or not to be trusted: interrupted, broken, skipped.
+    /// Reasons why figures are missing, or not to be trusted: interrupted, broken, skipped.
     pub warnings: Vec<String>,
     /// The findings, in sentences.
     pub findings: Vec<String>,
@@ -65,7 +65,7 @@ fn warnings(result: &RunResult) -> Vec<String> {
     warnings
 }
 
-/// Why figures that are all there are not to be trusted.
+/// Reasons to doubt figures that are all there.
 fn doubts(result: &RunResult) -> Vec<String> {
     let brief = result.remarks.iter().find(|remark| *remark == BRIEF).cloned();
     result.machine.warning().into_iter().chain(brief).collect()
@@ -132,7 +132,7 @@ fn compared(outline: &Outline<'_>) -> Vec<String> {
     sentences
 }
 
-/// What a comparison of single turns is worth.
+/// A warning that a comparison of single turns may be chance.
 fn by_chance(outline: &Outline<'_>) -> Option<String> {
     let is_compared = outline.targets.len() > 1 && outline.has_single_turns();
     is_compared.then(|| {

@@ -59,7 +59,7 @@ pub struct DiskProbe {
     pub device: Option<String>,
     /// One row a kind of access.
     pub rows: Vec<DiskRow>,
-    /// Why something was not probed.
+    /// The reason why something was not probed.
     pub remark: Option<String>,
 }
 
@@ -99,17 +99,17 @@ pub struct Server {
     /// The median round trip of an empty query, µs, where a DSN leads to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
-    /// What a commit there waits for, where that is known.
+    /// The flushes that a commit there waits for, if they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitWait>,
 }
 
-/// What the commit of a transaction that has written waits for.
+/// The flushes that the commit of a transaction that has written waits for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommitWait {
     /// Flushes of the write-ahead log, one after the other.
     pub flushes: u32,
-    /// Which they are, and what makes it wait for them.
+    /// A list of them, with the settings that make it wait.
     pub why: String,
     /// The median round trip of an empty query from a standby's place to the primary, µs, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

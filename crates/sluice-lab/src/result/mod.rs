@@ -35,7 +35,7 @@ pub struct RunResult {
     pub command: String,
     /// Seconds since 1970 at the start.
     pub started_unix_s: u64,
-    /// Why the run ended before its end, if it did.
+    /// The reason why the run ended before its end, if it did.
     pub cut_short: Option<String>,
     /// The machine that it ran on.
     pub machine: Machine,

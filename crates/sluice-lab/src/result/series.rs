@@ -43,7 +43,7 @@ pub struct Samples {
     /// Checkpoints that overlap the turn, where the server's log could be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<Checkpoint>,
-    /// Why something that could have been sampled is missing.
+    /// Reasons why something that could have been sampled is missing.
     pub missing: Vec<String>,
 }
 

@@ -17,7 +17,7 @@ pub struct Stall {
     pub ordinary_tps: f64,
     /// The longest transaction that ended within, where it is known.
     pub max_ms: Option<f64>,
-    /// Why, the strongest first; never empty once it has been attributed.
+    /// Its causes, the strongest first; never empty once it has been attributed.
     pub findings: Vec<Finding>,
 }
 
@@ -64,7 +64,7 @@ pub struct Confirmation {
     pub causes_after: Vec<Cause>,
 }
 
-/// Why the load stood still.
+/// A cause for which the load stood still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {

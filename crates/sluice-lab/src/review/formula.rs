@@ -56,7 +56,7 @@ pub enum Outcome {
     Condition(bool),
 }
 
-/// Why a formula has no value. A rule's fault, unless it is [`FormulaError::Needs`].
+/// Reasons why a formula has no value. A rule's fault, unless it is [`FormulaError::Needs`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormulaError {
     /// It does not parse, or has no value whatever the variables are.
@@ -83,7 +83,7 @@ pub enum FormulaError {
     Value {
         /// The formula.
         text: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }

@@ -23,7 +23,7 @@ pub struct Answer {
     /// The outcome that the review of that file must have: a recommended value, `fine`, `leave it` or `advice`.
     #[serde(skip)]
     pub outcome: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 

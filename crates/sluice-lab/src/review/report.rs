@@ -41,7 +41,7 @@ pub struct Row {
     pub recommended: String,
     /// The relation of the two.
     pub status: Status,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The risk of following the recommendation.
     pub risk: Risk,

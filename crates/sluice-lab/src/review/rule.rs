@@ -31,7 +31,7 @@ pub struct Rule {
     pub advice: Advice,
     /// Holds where the recommendation does; elsewhere the setting is left alone.
     pub when: Option<Formula>,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// The risk of following the recommendation.
     pub risk: Risk,
@@ -54,7 +54,7 @@ pub enum Advice {
         target: Target,
         /// Further values that are as good.
         accept: Vec<String>,
-        /// If any are given: only these values draw the recommendation.
+        /// The only values that draw the recommendation, if any are given.
         from: Vec<String>,
         /// The side on which other values are as good.
         direction: Direction,
@@ -67,7 +67,7 @@ pub enum Advice {
     Words {
         /// The advice.
         words: String,
-        /// If any are given: only these values draw the advice.
+        /// The only values that draw the advice, if any are given.
         from: Vec<String>,
     },
 }
@@ -190,7 +190,7 @@ pub enum Source {
 pub struct Removed {
     /// The version that has it no more, such as `9.5`.
     pub gone_in: String,
-    /// Why, and what came instead.
+    /// The reason, and the setting that came instead.
     pub reason: String,
 }
 

@@ -54,7 +54,7 @@ const REPLICATION: &str = "\
 SELECT pg_catalog.json_build_object('senders', (SELECT count(*) FROM pg_catalog.pg_stat_replication),
        'slots', count(*), 'idle', count(*) FILTER (WHERE NOT active)) FROM pg_catalog.pg_replication_slots";
 
-/// Why a server could not be reviewed. The fault is the server's or the connection's.
+/// Reasons why a server could not be reviewed. The fault is the server's or the connection's.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The settings can't be read.

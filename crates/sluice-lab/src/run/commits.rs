@@ -1,5 +1,5 @@
-//! What a commit waits for, by the server's settings: how many flushes of the write-ahead log lie between a COMMIT and
-//! its answer, and why.
+//! Flushes of the write-ahead log that lie between a COMMIT and its answer, by the server's settings, and the reason for
+//! each.
 //!
 //! Source: PostgreSQL's documentation, `synchronous_commit` and `synchronous_standby_names`. A primary sends only what it
 //! has flushed itself (`XLogSendPhysical`), so a standby's flush comes behind the primary's, and those of several standbys

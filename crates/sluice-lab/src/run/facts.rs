@@ -59,7 +59,7 @@ pub(super) fn of(
     })
 }
 
-/// What a commit waits for; none, where that differs between variants.
+/// The flushes that a commit waits for; none if variants differ in that.
 fn commit_wait(
     client: &mut Client,
     of_variants: &BTreeSet<&String>,

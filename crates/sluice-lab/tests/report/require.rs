@@ -1,4 +1,4 @@
-//! What is required of a run, held against one.
+//! Requirements, held against a run.
 
 use std::{fs, path::Path};
 
@@ -49,7 +49,7 @@ fn a_ratio_to_fewer_clients_and_a_limit() {
     assert_eq!(judged(&[(64, 100.0)]).0, 2);
 }
 
-/// What is required of a scenario that is shipped is about turns that it takes, and figures that they have.
+/// Requirements of scenarios that are shipped are about turns that those take, and figures that they have.
 #[test]
 fn requirements_that_are_shipped_can_be_met() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");

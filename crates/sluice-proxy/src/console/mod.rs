@@ -66,7 +66,7 @@ pub(crate) struct Console {
     pub(crate) is_shutting_down: AtomicBool,
     /// Raised where clients are held: whoever follows their cluster looks more often.
     pub(crate) suspicion: Suspicion,
-    /// How long they were held last.
+    /// The lengths of the last holds.
     pub(crate) hold_lengths: Mutex<Lengths>,
 }
 

@@ -21,7 +21,7 @@ use sluice_core::{
 
 use super::rows::{Table, Value};
 
-/// What there is to show.
+/// Everything that there is to show.
 pub(super) struct Seen<'a> {
     pub(super) hub: &'a Hub,
     /// The databases that were paused by their names.

@@ -1,4 +1,4 @@
-//! How far what was sent by TCP has come, as the kernel tells (`TCP_INFO`, tcp(7)).
+//! The delivery of what was sent by TCP, as the kernel tells (`TCP_INFO`, tcp(7)).
 
 #![allow(unsafe_code, reason = "the kernel is handed memory by address; each block says why it fits")]
 

@@ -43,7 +43,7 @@ pub(super) fn hold(at: Where, patience: Patience, data: Option<&Path>) -> Result
     held
 }
 
-/// What fails here, Patroni does by itself.
+/// Begins PostgreSQL's shutdown. If that fails here, Patroni does it by itself.
 fn shut_down(data: &Path) {
     match cluster::shut_down(data, SHUTDOWN_TIME) {
         Ok(true) => println!("PostgreSQL has been shut down"),

@@ -33,7 +33,7 @@ use sluice_units::{Dimension, Quantity};
 
 use self::target::{Target, Where};
 
-/// What is done.
+/// A command for a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Show the nodes, how far each is behind, and what the pools hold
@@ -100,7 +100,7 @@ pub(crate) struct SwitchoverArgs {
     at: Where,
 }
 
-/// What becomes of transactions that do not end in time.
+/// The treatment of transactions that do not end in time.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Holding {
     #[command(flatten)]

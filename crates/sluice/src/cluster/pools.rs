@@ -81,7 +81,7 @@ pub(super) struct ReaderNode {
     pub(super) node: String,
     /// The databases whose readers go there.
     pub(super) databases: String,
-    /// Why those of others do not.
+    /// The reason why those of others do not.
     pub(super) unfit: Option<String>,
     pub(super) clients: u64,
 }
@@ -149,7 +149,7 @@ impl Pools {
         self.pools.iter_mut().filter_map(|pool| release(pool).err()).map(|error| error.to_string()).collect()
     }
 
-    /// What each of them sees.
+    /// The view of each of them.
     pub(super) fn seen(&mut self) -> BTreeMap<String, Result<Seen>> {
         self.pools.iter_mut().map(|pool| (pool.name.clone(), pool.seen())).collect()
     }

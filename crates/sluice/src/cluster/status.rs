@@ -1,4 +1,4 @@
-//! What the nodes and the pools are doing.
+//! The state of the nodes and the pools.
 
 use std::{
     io::{self, Write},

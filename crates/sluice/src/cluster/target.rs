@@ -1,4 +1,4 @@
-//! Which cluster is meant, and how its members are asked.
+//! The cluster that a command means, and how its members are asked.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ const DO_TIME: Duration = Duration::from_secs(120);
 /// The interval at which members are looked at while something is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Which cluster, and which pools are before it.
+/// The cluster, and the pools before it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which cluster")]
 pub(crate) struct Where {
@@ -176,7 +176,7 @@ impl Target {
         )
     }
 
-    /// What each member says of its own PostgreSQL, in the members' order.
+    /// Each member's words about its own PostgreSQL, in the members' order.
     pub(super) fn own_words(&self, members: &Members) -> Vec<Result<Own, AskError>> {
         let ask = |member: &Member| match member.rest() {
             Some(rest) => Own::ask(&self.question(&rest, ASK_TIME)),
@@ -189,7 +189,7 @@ impl Target {
         })
     }
 
-    /// What a member says of its own PostgreSQL.
+    /// A member's words about its own PostgreSQL.
     pub(super) fn own(&self, member: &Member) -> Result<Own, AskError> {
         let rest = member.rest().ok_or_else(|| AskError::Io(std::io::Error::other("it has no REST API yet")))?;
         Own::ask(&self.question(&rest, ASK_TIME))

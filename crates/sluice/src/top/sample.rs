@@ -1,4 +1,4 @@
-//! What the admin console says at one moment.
+//! A sample of the admin console's tables, at one moment.
 
 use std::{collections::BTreeMap, time::Instant};
 

@@ -41,12 +41,12 @@ pub(crate) trait Servers {
     fn password(&self) -> &str;
 }
 
-/// What clients may be told besides what comes of a change of the primary.
+/// Errors that clients may be told besides those of a change of the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Allowed {
     /// Nothing any more: the pool was killed. Of a COMMIT nobody knows then.
     pub(crate) lost_pool: bool,
-    /// That the primary's disk is full.
+    /// The primary's disk is full.
     pub(crate) full_disk: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Ledger {
     reader: Option<JoinHandle<u64>>,
 }
 
-/// What writers and readers know of each other.
+/// Facts that writers and readers share.
 #[derive(Debug)]
 struct Shared {
     config: postgres::Config,
@@ -86,7 +86,7 @@ struct Shared {
 /// None was.
 const NONE: i64 = i64::MIN;
 
-/// How long writers have waited, in microseconds, since that was asked for last.
+/// Times for which writers have waited, in microseconds, since that was asked for last.
 #[derive(Debug)]
 struct Times {
     begin: Instant,
@@ -94,7 +94,7 @@ struct Times {
     longest: AtomicU64,
     /// The longest time in which no entry of any writer was acknowledged.
     gap: AtomicU64,
-    /// When one was, since the beginning.
+    /// The time of the last acknowledgement, since the beginning.
     acknowledged_at: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Times {
     }
 }
 
-/// What a writer was told of its entries.
+/// The answers that a writer had for its entries.
 #[derive(Debug, Default)]
 struct Written {
     acknowledged: BTreeSet<i64>,
@@ -122,13 +122,13 @@ struct Written {
     errors: BTreeSet<String>,
 }
 
-/// What has come of it, when nothing was lost.
+/// The counts of a run in which nothing was lost.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) acknowledged: usize,
     pub(crate) refused: usize,
     pub(crate) unknown: usize,
-    /// How often what was acknowledged last was looked for, and found.
+    /// The number of times that what was acknowledged last was looked for, and found.
     pub(crate) read: u64,
     pub(crate) errors: BTreeSet<String>,
 }
@@ -245,7 +245,7 @@ impl Drop for Ledger {
     }
 }
 
-/// What a thread returns that ends soon.
+/// The result of a thread that ends soon.
 fn joined<T>(thread: JoinHandle<T>, who: &str) -> T {
     let begin = Instant::now();
     while !thread.is_finished() {

@@ -114,12 +114,12 @@ impl Hosts {
         self.place.path().join(format!("{}.log", name(host)))
     }
 
-    /// What it has said before it was started last.
+    /// Its log before it was started last.
     fn earlier(&self, host: usize) -> PathBuf {
         self.log(host).with_extension("earlier.log")
     }
 
-    /// What a host has said since it was started last.
+    /// The log of a host since it was started last.
     pub(crate) fn said(&self, host: usize) -> String {
         fs::read_to_string(self.log(host)).unwrap_or_default()
     }
@@ -172,7 +172,7 @@ impl Hosts {
         self.wait_said(host, "has its place in the cluster");
     }
 
-    /// What a host has told systemd since this was asked last.
+    /// Messages of a host to systemd since this was asked last.
     pub(crate) fn told(&self, host: usize) -> String {
         let mut told = String::new();
         let mut message = [0; 4096];
@@ -230,7 +230,7 @@ impl Hosts {
         self.pool_config(Driver::Uring).start()
     }
 
-    /// How it is configured.
+    /// The configuration of the pool.
     pub(crate) fn pool_config(&self, driver: Driver) -> PoolConfig {
         let urls: Vec<_> = self.addresses().map(|address| format!("\"https://{address}:8008\"")).collect();
         let ca = self.ca("ca.crt");

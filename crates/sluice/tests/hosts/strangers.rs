@@ -1,5 +1,5 @@
-//! Who has no certificate of the authority is refused: by etcd, by what changes something at Patroni's API, by
-//! replication.
+//! Strangers without a certificate of the authority are refused: by etcd, by what changes something at Patroni's API,
+//! by replication.
 
 use std::process::Command;
 

@@ -56,7 +56,7 @@ impl Desk {
         self.command(words).output().unwrap()
     }
 
-    /// What it prints, where all goes well.
+    /// Its output, if all goes well.
     fn says(&self, words: &[&str]) -> String {
         let output = self.run(words);
         let said = String::from_utf8(output.stdout).unwrap();
@@ -64,7 +64,7 @@ impl Desk {
         said
     }
 
-    /// What it says where it does not.
+    /// Its error, if it fails.
     fn fails(&self, words: &[&str]) -> String {
         failure(&mut self.command(words))
     }
@@ -243,7 +243,7 @@ fn says_what_patroni_says(cluster: &TestCluster, desk: &Desk) {
     );
 }
 
-/// What can't be done is said before anything is, and leaves all as it was.
+/// Impossible requests are refused before anything is done, and leave all as it was.
 fn refusals(cluster: &TestCluster, pool: &TestPool, desk: &Desk) {
     let leader = cluster.leader();
     let name = cluster.cluster().nodes()[leader].name.clone();

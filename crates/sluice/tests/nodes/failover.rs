@@ -8,7 +8,7 @@ use sluice_testkit::{Driver, TestCluster, Version, eventually};
 
 use crate::{GOING_ON, alone, ledger::Ledger, pool};
 
-/// How a primary is lost.
+/// The ways in which a primary is lost.
 #[derive(Debug, Clone, Copy)]
 enum Loss {
     /// Patroni and all of PostgreSQL are killed.

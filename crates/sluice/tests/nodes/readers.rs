@@ -49,7 +49,7 @@ fn connect(cluster: &TestCluster, pool: &TestPool, database: &str) -> postgres::
     pool.connect(cluster.app_name(), Some(cluster.password()), database).unwrap()
 }
 
-/// What readers have seen.
+/// Rows that readers have seen.
 #[derive(Debug, Default)]
 struct Seen {
     /// The answers of each node, by its port.
@@ -82,12 +82,12 @@ impl Readers {
         Self { is_over, seen, threads }
     }
 
-    /// What they have seen since the last time.
+    /// Takes what they have seen since the last time.
     fn take(&self) -> Seen {
         std::mem::take(&mut *self.seen.lock().unwrap())
     }
 
-    /// What they see from now on, for a while.
+    /// Looks at what they see from now on, for a while.
     fn look(&self) -> Seen {
         // What is under way is of before.
         thread::sleep(Duration::from_millis(200));
@@ -225,7 +225,7 @@ fn readers_go_to_standbys() {
     println!("{}", pool.log().lines().filter(|line| line.contains("readers' nodes")).collect::<Vec<_>>().join("\n"));
 }
 
-/// What writes is refused by PostgreSQL itself, and settings, prepared statements and blocks are there as elsewhere.
+/// Writes are refused by PostgreSQL itself, and settings, prepared statements and blocks are there as elsewhere.
 fn answers_are_postgresqls_own(cluster: &TestCluster, pool: &TestPool) {
     let mut client = connect(cluster, pool, "postgres:standby");
     let error = client.batch_execute("INSERT INTO written VALUES (1)").unwrap_err();

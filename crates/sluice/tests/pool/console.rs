@@ -271,7 +271,7 @@ fn prometheus_is_told_by_an_exporter_of_pgbouncers(case: Case) {
     assert_eq!(lacks(&metrics), None, "{ended:?}: {said}\n{metrics}");
 }
 
-/// What is served there, if anything is.
+/// The page that is served there, if any is.
 fn get(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;

@@ -359,7 +359,7 @@ fn a_client_stalls(address: SocketAddr, database: &str) {
 /// Between two crashes of PostgreSQL: of one that crashes sooner, its keeper takes it that it can't run.
 const CALM: Duration = Duration::from_secs(35);
 
-/// What faults happen to.
+/// The things that faults happen to.
 struct Setup<'a> {
     network: Option<&'a Network>,
     pool: TestPool,

@@ -1,4 +1,4 @@
-//! What systemd hears of `sluice serve`, and the sockets that it passes to it. The test plays systemd.
+//! Messages of `sluice serve` to systemd, and the sockets that it gets from it. The test plays systemd.
 
 use std::{
     fs,

@@ -52,7 +52,7 @@ impl Beside {
         self.alone = clients.iter().map(|startup| log_in(self.place.alone(), startup, alone)).collect();
     }
 
-    /// What a client hears that logs in with these settings, which is the same. It goes at once.
+    /// The answer to a client that logs in with these settings, which is the same at both. It goes at once.
     pub(crate) fn log_in(&self, startup: Startup<'_>) -> String {
         let sides = [(self.pool.raw(), &self.databases[0]), (self.place.alone(), &self.databases[1])];
         let [pooled, alone] = sides.map(|(mut raw, database)| {

@@ -1,4 +1,4 @@
-//! What sessions of the stress test do besides transaction blocks.
+//! Acts of the stress test's sessions besides transaction blocks.
 
 use std::{thread, time::Duration};
 
@@ -272,7 +272,7 @@ impl Session<'_> {
         self.tidy(&answer);
     }
 
-    /// What never waits, but has others wait for its locks.
+    /// DDL, which never waits itself, but has others wait for its locks.
     fn ddl(&mut self) {
         let text = *self.random.of(&[
             "TRUNCATE scratch",

@@ -9,7 +9,7 @@ use super::{
     session::{Answer, Session},
 };
 
-/// How a block's statements are sent.
+/// The way in which a block's statements are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delivery {
     /// Each one after the answer to the one before; none behind an error but ROLLBACK.
@@ -45,7 +45,7 @@ struct Block {
     commits: bool,
 }
 
-/// What became of a block that has been sent.
+/// The outcome of a block that has been sent.
 struct Sent {
     /// The SQLSTATE with which its BEGIN itself failed, though the rest was sent.
     begin_error: Option<String>,
@@ -70,7 +70,7 @@ impl Session<'_> {
         ]
     }
 
-    /// What else a block may do, besides leaving rows.
+    /// Other things that a block may do, besides leaving rows.
     fn aside(&mut self, number: usize, part: u32) -> Vec<String> {
         let undone = self.insert(number, UNDONE);
         // Of this aside alone: a client that goes on behind errors would otherwise go back to an earlier one's, and with

@@ -1,4 +1,4 @@
-//! What happens to the sessions of the stress test from outside.
+//! Things that are done to the sessions of the stress test from outside.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -76,7 +76,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// What a session has come to.
+/// The result of a session.
 struct Done {
     ledger: Ledger,
     begins_failed: usize,

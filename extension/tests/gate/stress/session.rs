@@ -40,8 +40,8 @@ const EXPECTED: &[&str] = &[
 const EXPECTED_WARNINGS: &[&str] =
     &["there is no transaction in progress", "there is already a transaction in progress"];
 
-/// What a client meets, besides, where its BEGIN failed before it ran and the rest was sent all the same. Anywhere else it
-/// shows that a statement of a block has run outside of it.
+/// Another error that a client meets where its BEGIN failed before it ran and the rest was sent all the same. Anywhere
+/// else it shows that a statement of a block has run outside of it.
 const OUTSIDE: &[&str] = &["25P01"];
 const OUTSIDE_WARNINGS: &[&str] = &["SET LOCAL can only be used in transaction blocks"];
 
@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What it has come to.
+    /// Its result.
     pub(super) fn done(mut self) -> Done {
         let ledger = std::mem::take(&mut self.ledger);
         Done { ledger, begins_failed: self.begins_failed, begins_refused: self.begins_refused }

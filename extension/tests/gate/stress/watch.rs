@@ -1,4 +1,4 @@
-//! What is seen of the gates while the stress test runs: their limits are kept.
+//! A watch over the gates while the stress test runs: their limits are kept.
 //!
 //! Two accounts are taken. One is the gates' own: [`Watch::look`] compares what each says of itself. The other knows
 //! nothing of gates: blocks hold a lock, and those that held it for a while at the same time have been inside together.

@@ -7,7 +7,7 @@ use crate::sql::{self, Reset};
 
 use super::Exchange;
 
-/// What was sent that may end the block which is open.
+/// The kind of message, among those sent, that may end the block which is open.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Nothing.
@@ -72,7 +72,7 @@ impl Exchange {
         is_open && self.is_plain() && !self.is_ending() && self.turns.last().is_none()
     }
 
-    /// Where a COMMIT and nothing else is unanswered in a block, the messages with which its answer begins.
+    /// The messages with which the answer to a COMMIT begins, if that and nothing else is unanswered in a block.
     pub fn unanswered_commit(&self) -> Option<Vec<u8>> {
         let commits = self.ending == Ending::Commit && self.turns.last() == Some(TransactionStatus::Idle);
         let is_open = self.status == TransactionStatus::InTransaction;

@@ -48,7 +48,7 @@ enum Asked {
     No,
     /// The answer to the Close is still to come.
     Yes,
-    /// That to the last Sync is.
+    /// The answer to the last Sync is still to come.
     Answered,
 }
 
@@ -135,7 +135,7 @@ impl Exchange {
         self.copies.syncs_within = 0;
     }
 
-    /// What is being answered has failed. If it was a COPY, it is not known which of its Syncs the server ignores.
+    /// Notes that what is being answered has failed. Of a COPY's Syncs, it is not known which the server ignores.
     pub(super) fn copy_fails(&mut self) {
         let may_come = std::mem::take(&mut self.copies.syncs_within);
         if may_come > 0 {

@@ -56,7 +56,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// That behind the first token of a query, whose parenthesis may have been read already.
+    /// The place behind the first token of a query, whose parenthesis may have been read already.
     pub(super) fn behind(first: Token<'_>) -> Self {
         let mut place = Self {
             here: Level { within: Use::Other, progress: Progress::Nothing },

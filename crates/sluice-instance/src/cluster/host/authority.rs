@@ -36,7 +36,7 @@ pub struct Bundle {
     pub is_new: bool,
 }
 
-/// Why there are no certificates.
+/// Reasons why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A folder that is there already is not what was asked for.
@@ -44,7 +44,7 @@ pub enum AuthorityError {
     Other {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// The authority is not whole.
@@ -55,7 +55,7 @@ pub enum AuthorityError {
     Authority {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// A file can't be made.

@@ -20,7 +20,7 @@ use crate::event::Event;
 /// The pause behind what the others have been asked to change, so that they know each other to be well again.
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     /// Have the others add it.
@@ -33,7 +33,7 @@ enum Next {
     Namesake(String),
 }
 
-/// What a host does whose etcd has no data, by what the others say of the members.
+/// The next step of a host whose etcd has no data, by what the others say of the members.
 fn next(members: &[EtcdPeer], own: &NodeMember) -> Next {
     let url = url(own);
     let is_own = |member: &EtcdPeer| member.peer_urls.contains(&url);

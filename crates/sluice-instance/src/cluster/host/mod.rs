@@ -81,7 +81,7 @@ const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 /// Patroni's word.
 const PRIMARY: &str = "primary";
 
-/// What a host is started with.
+/// Settings that a host is started with.
 #[derive(Debug, Clone)]
 pub struct HostSpec {
     /// Its file.

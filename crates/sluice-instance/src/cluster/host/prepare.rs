@@ -42,7 +42,7 @@ pub(super) fn etcd_client(addresses: Vec<SocketAddr>, tls: &TlsFiles) -> Result<
     EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
 }
 
-/// Where the other members' etcd answers.
+/// The addresses at which the other members' etcd answers.
 pub(super) fn others(config: &NodeConfig) -> Vec<SocketAddr> {
     let members = config.members.iter().enumerate().filter(|(place, _)| *place != config.own);
     members.map(|(_, member)| member.etcd_client).collect()

@@ -24,7 +24,7 @@ pub(crate) struct HostState {
     pub(crate) patroni: Vec<SocketAddr>,
 }
 
-/// How far the host has come.
+/// The stage that the host has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Stage {
@@ -49,7 +49,7 @@ impl HostState {
         })
     }
 
-    /// That of a host at its start: what the file in its directory says, with what the configuration says now.
+    /// The state of a host at its start: what the file in its directory says, with what the configuration says now.
     pub(super) fn of(config: &NodeConfig, root: &Path) -> Result<Self, ClusterError> {
         let (cluster, name) = (config.cluster.clone(), config.own().name.clone());
         let patroni = config.members.iter().filter(|member| !member.is_witness).map(|member| member.patroni).collect();

@@ -43,7 +43,7 @@ it is gone, so that no WAL receiver of this server can start. If no Sluice runs 
 ALTER SYSTEM RESET dynamic_library_path; SELECT pg_reload_conf();
 ";
 
-/// What PostgreSQL looks in when nothing is set.
+/// The path in which PostgreSQL looks if nothing is set.
 const DEFAULT_PATH: &str = "$libdir";
 
 /// A node's fence.

@@ -1,4 +1,4 @@
-//! What a node's own host sees: its PostgreSQL, and whether the primary answers from here.
+//! The view of a node's own host: its PostgreSQL, and whether the primary answers from here.
 
 use std::{
     io::{self, Read, Write},
@@ -31,7 +31,7 @@ const LOOK: &str = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_se
                     FROM (SELECT) AS one \
                     LEFT JOIN pg_catalog.pg_stat_wal_receiver ON status = 'streaming'";
 
-/// What Patroni has written, whether or not it is in effect.
+/// Reads the primary that Patroni has written down, whether or not it is in effect.
 const FOLLOWS: &str = "SELECT setting FROM pg_catalog.pg_file_settings \
                        WHERE name = 'primary_conninfo' AND sourcefile LIKE '%/postgresql.conf' \
                        ORDER BY seqno DESC LIMIT 1";
@@ -45,7 +45,7 @@ pub(super) struct Host {
     config: Config,
     client: Option<Client>,
     fence: Fence,
-    /// When something was received last, as PostgreSQL had it at the last look.
+    /// The time at which something was received last, as PostgreSQL had it at the last look.
     received: Option<f64>,
     /// Whether the primary's Patroni was asked last, and its host did not refuse that.
     is_rest_open: bool,

@@ -15,7 +15,7 @@ use super::{
     view::{Addresses, Config, Failover, LeaderKey, Sync, View, Vote},
 };
 
-/// Where the keys of a cluster are.
+/// The prefix of the keys of a cluster, and the names of some.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     patroni: String,
@@ -145,7 +145,7 @@ fn config(text: &str, revision: i64) -> Option<Config> {
     })
 }
 
-/// What can't be read is taken for a request.
+/// Reads a failover request; one that can't be read counts as a request.
 fn failover(text: &str, revision: i64) -> Failover {
     let is_empty = |value: &Value| value.as_object().is_some_and(|members| members.values().all(Value::is_null));
     Failover { revision, is_asked_for: !serde_json::from_str(text).is_ok_and(|value| is_empty(&value)) }

@@ -62,7 +62,7 @@ impl Default for Times {
     }
 }
 
-/// That many looks in a row have to be in vain: a survivor that was not running itself has not looked.
+/// The number of looks in a row that have to be in vain: a survivor that was not running itself has not looked.
 const LOOKS_IN_VAIN_MIN: u32 = 3;
 
 /// A vote as a transaction compares it.
@@ -82,7 +82,7 @@ pub(crate) struct EndLease {
     pub(crate) failover: i64,
 }
 
-/// What the driver has to do next.
+/// A task for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Answered by [`Event::Woken`].
@@ -111,7 +111,7 @@ pub(crate) enum Action {
     End(EndLease),
 }
 
-/// What has happened.
+/// An event that the driver tells of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     Woken,
@@ -190,7 +190,7 @@ pub(crate) struct Survivor {
     times: Times,
     /// The revision of this run's own key.
     registration: Option<i64>,
-    /// Who leads, as it was read last; its addresses.
+    /// The leader, as it was read last, with its addresses.
     leader: Option<(LeaderKey, Option<Addresses>)>,
     viewed_at: Option<Duration>,
     /// The revision of the leader key under whose holder this node was seen to stream from it.

@@ -77,7 +77,7 @@ impl View {
     }
 }
 
-/// What a node's own host sees.
+/// The view of a node's own host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sight {
     /// Its PostgreSQL is in recovery.

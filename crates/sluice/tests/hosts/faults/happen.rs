@@ -1,4 +1,4 @@
-//! How the faults of a plan begin and end.
+//! The beginning and the end of each fault of a plan.
 
 use std::{process::Command, thread};
 
@@ -16,7 +16,7 @@ use crate::{
 /// The longest time that a write takes on a slow disk.
 const SLOW_WRITE: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// What the faults of one plan are about.
+/// The things that the faults of one plan are about.
 pub(super) struct Faults<'a> {
     hosts: &'a Hosts,
     plan: &'a Plan,

@@ -36,7 +36,7 @@ use crate::{
 /// The time for which writers go on before a fault and behind it, so that there is something to lose.
 const GOING_ON: Duration = Duration::from_millis(400);
 
-/// That many failures are enough.
+/// The number of failures that is enough.
 const FAILURES_MAX: usize = 5;
 
 #[test]
@@ -75,7 +75,7 @@ pub(crate) fn happen(hosts: &Hosts, seeds: impl IntoIterator<Item = u64>) {
     println!("{results}");
 }
 
-/// Where faults happen: hosts, a pool before them, and a client that is idle.
+/// The place of the faults: hosts, a pool before them, and a client that is idle.
 struct Place<'a> {
     hosts: &'a Hosts,
     driver: Driver,
@@ -160,7 +160,7 @@ fn idle(hosts: &Hosts, pool: &TestPool) -> Client {
     idle
 }
 
-/// What has come of the faults so far.
+/// The results of the faults so far.
 #[derive(Debug, Default)]
 struct Results {
     /// The seconds without writes.

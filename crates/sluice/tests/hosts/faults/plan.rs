@@ -1,4 +1,4 @@
-//! What a seed stands for: which faults, of which host, for how long.
+//! The meaning of a seed: which faults, of which host, for how long.
 
 use std::{fmt, time::Duration};
 
@@ -12,7 +12,7 @@ pub(super) enum Whom {
 }
 use Whom::{Primary, Standby};
 
-/// What may happen.
+/// A fault that may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fault {
     /// SIGKILL, and it is started again at once by whoever keeps it.
@@ -108,12 +108,12 @@ pub(super) struct Plan {
     pub(super) lasts: Duration,
     /// The time between two faults, at their beginnings and at their ends.
     pub(super) apart: Duration,
-    /// Which standby it is, and which of etcd's members.
+    /// The number of the standby, or of etcd's member, that it is about.
     pub(super) which: usize,
 }
 
 impl Plan {
-    /// Where there are two nodes with data, only one thing happens at a time.
+    /// The plan of a seed. With two nodes that have data, only one thing happens at a time.
     pub(super) fn of(seed: u64, nodes: usize) -> Self {
         let mut random = Random::new(seed);
         let place = |seed: u64| FAULTS[(seed % FAULTS.len() as u64) as usize];

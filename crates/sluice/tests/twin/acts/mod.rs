@@ -37,7 +37,7 @@ pub(crate) struct Category {
     pub(crate) weight: usize,
     /// Whether something may stay behind in the session for which a pool may have to keep the server for the client.
     pub(crate) pins: bool,
-    /// Why it is left out where none are named; empty if it is not.
+    /// The reason why it is left out where none are named; empty if it is not.
     pub(crate) out: &'static str,
     pub(crate) act: fn(&mut Maker),
 }

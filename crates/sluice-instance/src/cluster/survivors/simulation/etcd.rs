@@ -15,7 +15,7 @@ struct Entry {
 pub(super) struct Etcd {
     revision: i64,
     keys: BTreeMap<String, Entry>,
-    /// When each lease ends, in milliseconds, and how long it is.
+    /// The time at which each lease ends, in milliseconds, and its length.
     leases: BTreeMap<i64, (u64, u64)>,
     next_lease: i64,
     /// A defect: a lease that is revoked stays.

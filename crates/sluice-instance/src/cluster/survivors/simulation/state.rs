@@ -1,4 +1,4 @@
-//! What each host is made of.
+//! The state of each host.
 
 use crate::cluster::survivors::machine::{Survivor, Times};
 
@@ -42,7 +42,7 @@ pub(super) struct Postgres {
     pub(super) received_at: u64,
     /// The library path has the fence.
     pub(super) is_fenced: bool,
-    /// What Patroni has written.
+    /// The primary that Patroni has written down.
     pub(super) follows: Option<usize>,
     /// Its connections end with it.
     pub(super) run: u64,
@@ -66,7 +66,7 @@ pub(super) struct Node {
     /// Another one for each start of the survivor.
     pub(super) run: u64,
     pub(super) agent_paused_until: u64,
-    /// When something had been received, as of the last look.
+    /// The time at which something had been received, as of the last look.
     pub(super) received_at: u64,
     /// Statements under way that change the fence, with the run that has sent them.
     pub(super) statements: Vec<u64>,

@@ -31,7 +31,7 @@ type Then<T> = Rc<RefCell<Option<Box<dyn FnOnce(&mut World, Option<T>)>>>>;
 
 type Task = Box<dyn FnOnce(&mut World)>;
 
-/// What is wrong in this world, on purpose.
+/// A defect that this world has on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Defect {
     None,
@@ -41,7 +41,7 @@ pub(super) enum Defect {
     NoRevoke,
 }
 
-/// What has happened, to see that a run has shown something.
+/// Counts of what has happened, to see that a run has shown something.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) acknowledged: u64,

@@ -372,7 +372,7 @@ impl Burst<'_> {
         self.query_of(text);
     }
 
-    /// What an ordinary client sends.
+    /// A batch as an ordinary client sends it.
     fn batch(&mut self) {
         let name = self.statement();
         if self.maker.random.percent(80) {

@@ -1,4 +1,4 @@
-//! What the messages say: few texts, so that they meet each other.
+//! Texts of the messages: few, so that they meet each other.
 
 /// A text, and values for its parameters.
 pub(super) type Text = (&'static str, &'static [&'static str]);
@@ -81,7 +81,7 @@ pub(super) const COPIES: &[(&str, usize)] = &[
     ("SELECT 1 / 0; COPY lines FROM STDIN", 1), ("COPY lines FROM STDIN; SELECT 1 / 0", 1),
 ];
 
-/// What shows the session's state.
+/// Queries that show the session's state.
 #[rustfmt::skip]
 pub(super) const LOOKS: &[&str] = &[
     "SELECT current_setting('work_mem'), current_setting('TimeZone'), current_setting('app.x', true), current_setting('app.y', true), current_setting('application_name'), \
