@@ -26,11 +26,11 @@ class connect:
         self.options = options
 
     async def __aenter__(self):
-        self.conn = await asyncpg.connect(timeout=10, **self.options)
+        self.conn = await asyncpg.connect(timeout=60, **self.options)
         return self.conn
 
     async def __aexit__(self, *_):
-        await self.conn.close(timeout=5)
+        await self.conn.close(timeout=30)
 
 
 async def fails(error, awaitable):
@@ -71,7 +71,7 @@ async def prepared_30_clients_same_names():
 @check
 async def prepared_and_then_idle():
     # All have prepared before any goes on: a preparation without its Sync must hold up nobody else.
-    clients = [await asyncpg.connect(timeout=10) for _ in range(CLIENTS)]
+    clients = [await asyncpg.connect(timeout=60) for _ in range(CLIENTS)]
     statements = [await asyncio.wait_for(conn.prepare(f"select $1::int + {n}"), 10) for n, conn in enumerate(clients)]
     async with connect() as other:
         assert await other.fetchval("select 'usable'") == "usable"

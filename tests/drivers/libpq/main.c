@@ -26,7 +26,7 @@ drop_notice(void *argument, const char *message)
 PGconn *
 session(Reason *why)
 {
-	PGconn	   *conn = PQconnectdb("application_name=drv_libpq connect_timeout=10");
+	PGconn	   *conn = PQconnectdb("application_name=drv_libpq connect_timeout=60");
 
 	if (PQstatus(conn) != CONNECTION_OK)
 	{

@@ -14,7 +14,7 @@ var open struct {
 
 // connect takes the address from the environment, as pgx does by itself.
 func connect(ctx context.Context, change ...func(*pgx.ConnConfig)) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig("application_name=drv_pgx connect_timeout=10")
+	config, err := pgx.ParseConfig("application_name=drv_pgx connect_timeout=60")
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
 def connect(**options):
-    return psycopg.connect(application_name="drv_psycopg", connect_timeout=10, **options)
+    return psycopg.connect(application_name="drv_psycopg", connect_timeout=60, **options)
 
 
 def one(conn, query, arguments=None, **options):

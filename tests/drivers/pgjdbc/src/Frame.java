@@ -98,7 +98,7 @@ final class Frame {
     properties.setProperty("user", env.get("PGUSER"));
     properties.setProperty("password", env.get("PGPASSWORD"));
     properties.setProperty("ApplicationName", "drv_pgjdbc");
-    properties.setProperty("loginTimeout", "10");
+    properties.setProperty("loginTimeout", "60");
     for (String[] tls : new String[][] {{"PGSSLMODE", "sslmode"}, {"PGSSLROOTCERT", "sslrootcert"}}) {
       if (env.get(tls[0]) != null) {
         properties.setProperty(tls[1], env.get(tls[0]));
