@@ -281,7 +281,7 @@ fn stopping_is_bounded_and_can_be_hastened() {
         assert_eq!(server.stop(StopMode::Kill).mode, Some(StopMode::Kill));
         assert_eq!(first.join().unwrap().mode, Some(StopMode::Kill));
     });
-    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     assert_eq!(processes(&pgdata), [0_u32; 0]);
 
     // And without help.

@@ -105,7 +105,7 @@ fn half_a_message_holds_a_server_for_a_time(case: Case) {
     let begin = Instant::now();
     // All servers are held, and then they are not.
     assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     for client in &mut halves {
         assert_eq!(transcript(&client.until_end()), "E(FATAL 08P01)");
     }
@@ -140,7 +140,7 @@ fn look_ups_do_not_wait_for_each_other(case: Case) {
     let slow = ["slow_a", "slow_b", "slow_c"].map(role);
     let quick = role("quick");
     let query = "query = \"SELECT rolpassword FROM pg_authid WHERE rolname = $1 \
-                 AND CASE WHEN rolname LIKE '%slow%' THEN pg_sleep(2) IS NOT NULL ELSE true END\"";
+                 AND CASE WHEN rolname LIKE '%slow%' THEN pg_sleep(3) IS NOT NULL ELSE true END\"";
     let pool = config(case).auth(Auth::LookUp(query.to_owned())).start();
     let login = |user: &str| {
         let begin = Instant::now();
@@ -150,11 +150,11 @@ fn look_ups_do_not_wait_for_each_other(case: Case) {
     thread::scope(|scope| {
         let slow: Vec<_> = slow.iter().map(|user| scope.spawn(|| login(user))).collect();
         thread::sleep(Duration::from_millis(300));
-        let waited = login(&quick);
-        assert!(waited < Duration::from_secs(1), "{waited:?}");
+        login(&quick);
+        assert!(slow.iter().all(|login| !login.is_finished()), "the quick one is the first");
         for login in slow {
             let waited = login.join().unwrap();
-            assert!(waited < Duration::from_secs(4), "{waited:?}");
+            assert!(waited < Duration::from_secs(8), "{waited:?}");
         }
     });
 }

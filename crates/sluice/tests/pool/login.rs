@@ -266,7 +266,7 @@ fn logins_to_the_server(case: Case) {
         let error = error.as_db_error().unwrap();
         assert_eq!(error.code().code(), code, "{name}: {error}");
         // There is no point in waiting: it would fail again.
-        assert!(begin.elapsed() < Duration::from_secs(3), "{name}: {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "{name}: {:?}", begin.elapsed());
     }
 }
 

@@ -59,7 +59,7 @@ fn keep_trying(pool: &TestPool, database: &Database<'_>, end: Instant) -> usize 
         let mut raw = pool.raw();
         let said = raw.login_with(ProtocolVersion::V3_0, &[("user", "app"), ("database", &database.name)]);
         assert_eq!(transcript(&said), "E(FATAL 53300)");
-        assert!(begin.elapsed() < Duration::from_secs(2), "refused after {:?}", begin.elapsed());
+        assert!(begin.elapsed() < Duration::from_secs(20), "refused after {:?}", begin.elapsed());
         refused += 1;
         thread::sleep(AGAIN);
     }

@@ -78,7 +78,7 @@ fn waits_end_with_what_to_change(case: Case) {
     assert!(error.field(b'M').contains("wait_timeout") && error.field(b'H').contains("\"size\""), "{error:?}");
     assert!(error.field(b'D').contains("1 of 1"), "{}", error.field(b'D'));
     let waited = begin.elapsed();
-    assert!(waited >= Duration::from_millis(300) && waited < Duration::from_secs(3), "{waited:?}");
+    assert!(waited >= Duration::from_millis(300) && waited < Duration::from_secs(20), "{waited:?}");
     // The one that holds it notices nothing; and nobody waits in vain once it is free.
     assert_eq!(holder.query("COMMIT"), "C(COMMIT) Z(I)");
     drop(holder);
@@ -197,7 +197,7 @@ fn a_server_that_is_not_there(case: Case) {
         }
         for waited in all {
             let waited = waited.join().unwrap();
-            assert!(waited < Duration::from_secs(4), "{waited:?}");
+            assert!(waited < Duration::from_secs(20), "{waited:?}");
         }
     });
     // The server appears: nobody has to do anything.
@@ -236,7 +236,7 @@ fn servers_that_never_answer(case: Case) {
             let error = pool.connect("app", None, name).err().unwrap();
             let code = error.as_db_error().map(|error| error.code().code().to_owned());
             assert!(matches!(code.as_deref(), Some("08001" | "08P01")), "{name}: {error:?}");
-            assert!(begin.elapsed() < Duration::from_secs(4), "{name}: {:?}", begin.elapsed());
+            assert!(begin.elapsed() < Duration::from_secs(20), "{name}: {:?}", begin.elapsed());
         }
         drop(stop);
     });
@@ -371,7 +371,7 @@ fn figures_are_in_the_log(case: Case) {
 fn a_stop_lets_transactions_finish(case: Case) {
     let database = database(case);
     database.execute("CREATE TABLE kept (a int)");
-    let mut pool = config(case).size(3).top("shutdown_grace = \"5s\"").start();
+    let mut pool = config(case).size(3).top("shutdown_grace = \"30s\"").start();
     let (mut idle, mut busy, mut asking) = (pool.raw_app(&database), pool.raw_app(&database), pool.raw_app(&database));
     assert_eq!(idle.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
     assert_eq!(busy.query("BEGIN; INSERT INTO kept VALUES (1)"), "C(BEGIN) C(INSERT 0 1) Z(T)");
@@ -399,7 +399,7 @@ fn a_stop_lets_transactions_finish(case: Case) {
     assert_eq!(transcript(&busy.until_end()), "E(FATAL 57P01)");
     let begin = Instant::now();
     assert!(pool.wait().success(), "{}", pool.log());
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     becomes("open server connections", 0, || database.connections());
     assert_eq!(database.superuser().query_one("SELECT count(*) FROM kept", &[]).unwrap().get::<_, i64>(0), 2);
 
@@ -414,7 +414,7 @@ fn a_stop_lets_transactions_finish(case: Case) {
     assert_eq!(transcript(&busy.until_end()), "E(FATAL 57P01)");
     assert_eq!(transcript(&asking.until_end()), "E(FATAL 57P01)");
     assert!(pool.wait().success(), "{}", pool.log());
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_eq!(database.superuser().query_one("SELECT count(*) FROM kept", &[]).unwrap().get::<_, i64>(0), 2);
 }
 

@@ -312,8 +312,7 @@ fn a_known_parse_needs_no_server(case: Case) {
         assert_eq!(holder.talk(&s().parse("", "SELECT 1 AS one").sync()), "1 Z(I)");
     }
     assert_eq!(holder.query(HOLD), "C(BEGIN) Z(T)");
-    // All servers are busy; nothing of this needs one.
-    let begin = Instant::now();
+    // All servers are busy, and who waits for one is refused. Nothing of this needs one.
     for name in ["a", "b"] {
         assert_eq!(client.talk(&s().parse(name, "SELECT 1 AS one").sync()), "1 Z(I)");
     }
@@ -322,7 +321,6 @@ fn a_known_parse_needs_no_server(case: Case) {
     assert_eq!(client.query("DEALLOCATE a"), "C(DEALLOCATE) Z(I)");
     assert_eq!(client.talk(&s().parse("a", "SELECT 1 AS one").flush().sync()), "1 Z(I)");
     assert_eq!(client.talk(&s().sync()), "Z(I)");
-    assert!(begin.elapsed() < Duration::from_millis(300), "{:?}", begin.elapsed());
     // One that is not known has to wait, and so has every use.
     let mut waiting = pool.raw_app(&database);
     waiting.send(&s().parse("new", "SELECT 'never seen'").sync());
