@@ -69,23 +69,24 @@ impl CustomNames {
     fn read(lexer: &mut Lexer<'_>) -> Self {
         let mut names = Self::default();
         let mut chain: Vec<u8> = Vec::new();
-        let (mut follows_dot, mut is_unclear) = (false, false);
+        let (mut is_part, mut goes_on, mut is_unclear) = (false, false, false);
         for token in lexer.by_ref() {
             match token {
                 Token::Word(word) | Token::Quoted(word) => {
-                    if !follows_dot {
+                    if !goes_on {
                         names.keep(&chain);
                         chain.clear();
                     }
                     names.add_part(&mut chain, word);
                 }
-                Token::Dot => chain.push(b'.'),
+                Token::Dot if is_part => chain.push(b'.'),
                 // It may be a name, and it may be a text that has one.
                 Token::Literal(literal) => names.keep_all(literal),
                 Token::Unclear => is_unclear = true,
                 _ => {}
             }
-            follows_dot = token == Token::Dot;
+            goes_on = is_part && token == Token::Dot;
+            is_part = matches!(token, Token::Word(_) | Token::Quoted(_));
         }
         names.keep(&chain);
         names.has_others |= is_unclear && !lexer.is_refused();
@@ -229,6 +230,8 @@ mod tests {
             ),
             ("do $$ perform set_config('a.b', 'c') $$", "a.b"),
             ("set work_mem = 1.5", ""),
+            ("SET app.x = 0.9; SET app.y=.5; SET app.z= 7.", "app.x app.y app.z"),
+            ("set app.x = -1.5e-5; select (t).a, a.b from c", "app.x a.b"),
             (&format!("SET {long} = 'a'"), long),
             (&format!("SET a.{part} = '{part}.b'"), &format!("{part}.b a.{}", &part[..63])),
             ("SET app.größe = 'a.ä'", "a.ä app.größe"),

@@ -243,6 +243,21 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// A number up to its exponent, which is taken for a word. Its point is its own, whatever stands before or behind.
+    fn number(&mut self) -> Token<'a> {
+        self.skip_digits();
+        if self.peek(0) == b'.' && self.peek(1) != b'.' {
+            self.at += 1;
+            self.skip_digits();
+        }
+        Token::Other
+    }
+
+    fn skip_digits(&mut self) {
+        let rest = self.rest();
+        self.at += rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
+    }
+
     /// A parameter, or a literal between dollar signs with a tag of their own.
     fn dollar(&mut self) -> Token<'a> {
         let rest = &self.text[self.at + 1..];
@@ -316,12 +331,8 @@ impl<'a> Iterator for Lexer<'a> {
             b'\'' => self.literal(continues.unwrap_or(self.escapes)),
             b'\\' => self.refuse(),
             b'$' => self.dollar(),
-            // Only up to its point or exponent: what follows is another one, which does no harm.
-            b'0'..=b'9' => {
-                let rest = &self.text[self.at..];
-                self.at += rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
-                Token::Other
-            }
+            b'0'..=b'9' => self.number(),
+            b'.' if self.peek(1).is_ascii_digit() => self.number(),
             byte => {
                 self.at += 1;
                 match byte {
@@ -378,7 +389,8 @@ pub(super) mod tests {
             ("E'a' -- so\n'\\'b' c", "'a' '\\'b' c"),
             ("E'a' '\\' b", "'a' '\\' b"),
             ("E'a' /* so\n*/ '\\' b", "'a' '\\' b"),
-            ("a$b 1.5e3 x'ff' 1::int", "a$b ? . ? e3 'ff' ? ? ? int"),
+            ("a$b 1.5e3 x'ff' 1::int", "a$b ? e3 'ff' ? ? ? int"),
+            ("a=.5 b= 7. c.5 $1.5 1..2 8.e3", "a ? ? b ? ? c ? $1 ? ? . ? ? e3"),
             ("", ""),
         ] {
             assert_eq!(read(text), expected, "{text}");

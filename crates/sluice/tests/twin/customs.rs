@@ -13,6 +13,8 @@ use crate::{
 
 matrix!(transaction:
     a_value_that_looks_like_a_name_makes_nothing,
+    a_number_is_no_part_of_a_name,
+    what_a_text_makes_that_a_function_runs_stays,
     a_set_that_fails_makes_nothing,
     a_set_local_makes_what_it_sets,
     what_did_not_run_makes_nothing,
@@ -234,6 +236,45 @@ fn what_others_made_is_not_taken_on_with_their_settings(case: Case) {
             b.query(2, "COMMIT");
             b.query(2, IS_THERE);
             b.query(1, IS_THERE);
+        }
+    });
+}
+
+fn a_number_is_no_part_of_a_name(case: Case) {
+    beside(case, &[], |b| {
+        for text in [
+            "SET app.tenant = 0.9",
+            "SET app.tenant=.5",
+            "SET app.tenant = 7.",
+            "SET SESSION app.tenant=-0.9e-5",
+            "SET app.tenant = 1.5; SET a.b TO 3",
+            "BEGIN; SET LOCAL app.tenant = 0.5; LISTEN a; UNLISTEN a; COMMIT",
+        ] {
+            b.clients(&[&[], &[], &[]]);
+            b.query(0, text);
+            b.query(2, "BEGIN; SELECT 1");
+            b.query(1, IS_THERE);
+            b.query(2, "COMMIT");
+            for client in 0..3 {
+                b.query(client, IS_THERE);
+                b.query(client, "SELECT current_setting('app.tenant', true)");
+            }
+        }
+    });
+}
+
+fn what_a_text_makes_that_a_function_runs_stays(case: Case) {
+    beside(case, &[], |b| {
+        for text in [
+            "SELECT * FROM ts_stat('SELECT set_config(''app''||''.tenant'', ''x'', false)::tsvector')",
+            "SELECT * FROM ts_stat('SELECT setseed(0.5)::text::tsvector')",
+            "SELECT ts_rewrite('a', 'SELECT set_config(''app''||''.tenant'', ''x'', false)::tsquery, ''b''::tsquery')",
+        ] {
+            b.clients(&[&[], &[]]);
+            b.query(0, text);
+            b.query(1, IS_THERE);
+            // The first number by that seed.
+            b.query(1, "SELECT random() = 0.9851677175347999");
         }
     });
 }

@@ -6,7 +6,7 @@ use crate::sql::{
 };
 
 use super::{
-    Effects, Reader, WORD_BYTES_MAX, is_one_of, lower,
+    Effects, Reader, WORD_BYTES_MAX, effects, is_one_of, lower,
     place::{Place, Use},
 };
 
@@ -296,6 +296,11 @@ fn beyond_probes(name: &str, ahead: &Lexer<'_>) -> Effects {
     let is_lasting = match name {
         "set_config" if shows_setting(ahead.clone()) => return Effects::empty(),
         "set_config" => return Effects::UNPROBEABLE,
+        "query_to_xml" | "query_to_xmlschema" | "query_to_xml_and_xmlschema" | "ts_stat" => {
+            return run_text(ahead.clone());
+        }
+        // With three arguments, it runs no text.
+        "ts_rewrite" if arguments(ahead.clone()) != Some(3) => return RUNS_ANYTHING,
         "pg_replication_origin_session_setup" | "isn_weak" | "pg_start_backup" => true,
         _ if name.ends_with("_replication_slot") => names_temporary(ahead.clone()),
         _ => name.starts_with("dblink_connect") || name.starts_with("pg_backup"),
@@ -317,6 +322,47 @@ fn perhaps_call(name: &[u8], behind: &Lexer<'_>) -> Effects {
         "setseed" => Effects::SEED,
         _ => beyond_probes(name, &ahead),
     }
+}
+
+/// The effects of a text that is run by one of PostgreSQL's own functions: those of a literal that has no other in it.
+fn run_text(mut ahead: Lexer<'_>) -> Effects {
+    match (ahead.next(), ahead.next()) {
+        (Some(Token::Literal(text)), Some(Token::Comma | Token::Close))
+            if !text.iter().any(|b| matches!(b, b'\'' | b'\\' | b'$')) =>
+        {
+            effects(text)
+        }
+        _ => RUNS_ANYTHING,
+    }
+}
+
+/// The effects of a text that is run and can't be read.
+const RUNS_ANYTHING: Effects = Effects::UNPROBEABLE.union(Effects::READS_SEQUENCE);
+
+/// The number of arguments of a call; `None` if there are too many tokens to tell.
+fn arguments(ahead: Lexer<'_>) -> Option<usize> {
+    let mut count = 1;
+    for (place, (depth, token)) in tokens_of_call(ahead).enumerate() {
+        if place == AHEAD_MAX {
+            return None;
+        }
+        count += usize::from(depth == 1 && token == Token::Comma);
+    }
+    Some(count)
+}
+
+/// The rest of a call, each token with the number of parentheses that are open behind it.
+fn tokens_of_call(ahead: Lexer<'_>) -> impl Iterator<Item = (usize, Token<'_>)> {
+    let mut depth = 1;
+    ahead.map_while(move |token| {
+        match token {
+            _ if depth == 0 => return None,
+            Token::Open => depth += 1,
+            Token::Close => depth -= 1,
+            _ => {}
+        }
+        Some((depth, token))
+    })
 }
 
 /// Whether the name of the setting that is made here is a whole literal, as it stands, or a parameter.
@@ -349,23 +395,8 @@ fn may_set_path(mut ahead: Lexer<'_>) -> bool {
 
 /// Whether a call that makes a replication slot says that it is temporary, or not: as its third argument, or by name.
 fn names_temporary(ahead: Lexer<'_>) -> bool {
-    let (mut depth, mut arguments) = (1, 1);
-    for (place, token) in ahead.enumerate() {
-        if place == AHEAD_MAX {
-            return true;
-        }
-        match token {
-            Token::Open => depth += 1,
-            Token::Close => depth -= 1,
-            Token::Comma if depth == 1 => arguments += 1,
-            Token::Word(name) | Token::Quoted(name) if name.eq_ignore_ascii_case(b"temporary") => return true,
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    arguments > 2
+    let is_name = |token: Token<'_>| matches!(token, Token::Word(name) | Token::Quoted(name) if name.eq_ignore_ascii_case(b"temporary"));
+    arguments(ahead.clone()).is_none_or(|count| count > 2) || tokens_of_call(ahead).any(|(_, token)| is_name(token))
 }
 
 /// The tokens that are looked at ahead in a call: a text of nothing but calls is not to be read over and over.

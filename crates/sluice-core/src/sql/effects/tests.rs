@@ -254,8 +254,26 @@ fn what_neither_text_nor_probe_shows_is_known_to_hide() {
         ("select set_config(a, b, false) from t", true),
         ("select pg_catalog.set_config(setting_name => 'a', new_value => 'b', is_local => false)", true),
         ("select lower($1 || 'x')", false),
+        // PostgreSQL's own functions that run a text.
+        ("select query_to_xml('select set_config(''app''||''.x'',''1'',false)',true,true,'')", true),
+        ("select query_to_xml($1, true, true, '')", true),
+        ("select query_to_xml($$ select $a$x$a$ $$, true, true, '')", true),
+        ("select query_to_xml('select ' || $1, true, true, '')", true),
+        ("select query_to_xmlschema(query => 'select 1', nulls => true, tableforest => true, targetns => '')", true),
+        ("select * from ts_stat('select v from documents')", false),
+        ("select * from pg_catalog.ts_stat('select v from documents', $1)", false),
+        ("select ts_rewrite(q, 'select t, s from aliases') from queries", true),
+        ("select ts_rewrite(q, to_tsquery('a'), to_tsquery('b', 'c')) from queries", false),
     ] {
         assert_eq!(effects(text.as_bytes()).intersects(Effects::UNPROBEABLE), expected, "{text}");
+    }
+    for (text, expected) in [
+        ("select * from ts_stat('select setseed(0.5)::text::tsvector')", Effects::SEED),
+        ("select query_to_xml('select lastval()', true, true, '')", Effects::READS_SEQUENCE),
+        ("select query_to_xml('create table t (a int)', true, true, '')", Effects::CATALOG),
+        ("do $$ begin perform query_to_xml(a, true, true, '') from t; end $$", Effects::UNPROBEABLE),
+    ] {
+        assert!(effects(text.as_bytes()).contains(expected), "{text}");
     }
     let of_row = "select set_config(name, 'view', false) from pg_settings where name";
     for (condition, expected) in [
