@@ -15,6 +15,9 @@ use sluice_tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, Session, Side, 
 
 use crate::Input;
 
+/// As much is repeated at most: bytes that double each time would fill the memory.
+const REPEATED_BYTES_MAX: usize = 64 << 10;
+
 /// One side, and its books.
 struct End {
     session: Session,
@@ -61,8 +64,8 @@ pub fn tls(data: &[u8]) {
             }
             _ => {
                 is_changed = true;
-                let again = ends[from].on_the_way.clone();
-                ends[from].on_the_way.extend(again);
+                let bytes = &mut ends[from].on_the_way;
+                bytes.extend_from_within(..bytes.len().min(REPEATED_BYTES_MAX));
             }
         }
         for (reader, writer) in [(to, from), (from, to)] {
