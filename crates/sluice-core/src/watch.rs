@@ -16,6 +16,9 @@ pub enum Undone {
     Message,
     /// A transaction, batch or COPY is open, and it says nothing.
     Transaction,
+    /// The same, and the server may have answers that nothing has asked it for, so that it does not show whether it is
+    /// done.
+    Answers,
     /// No transaction is open, and it says nothing, though it keeps its server.
     Session,
 }
@@ -75,6 +78,11 @@ impl Rest {
     /// Something has come from the client, or gone to it.
     pub(crate) fn note(&mut self, now: Time, request: Request) {
         (self.since, self.request) = (now, request);
+    }
+
+    /// Something has gone to the client, whatever the state of its request.
+    pub(crate) fn go_on(&mut self, now: Time) {
+        self.since = now;
     }
 
     /// The time at which something has come or gone last.

@@ -105,7 +105,8 @@ pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
     absent: Absent::Means("there is no limit"),
     meaning: "How long a client may leave its server waiting inside a transaction, a batch without its Sync, or a COPY, \
               before it is sent away with SQLSTATE 25P03. It is PostgreSQL's `idle_in_transaction_session_timeout` \
-              for the pool's clients.",
+              for the pool's clients. Where a batch asks for no answers, neither by a Sync nor by a Flush, the pool \
+              does after a second, and the time begins with the last of them.",
 };
 
 pub(crate) static IDLE_CLIENT_TIMEOUT: Key<Time> = Key {

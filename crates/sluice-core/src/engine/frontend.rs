@@ -78,7 +78,7 @@ pub(super) struct ClientRelay<'a, I> {
     pub(super) pos: usize,
     /// The beginning of the stretch that passes unchanged and has not been forwarded yet.
     pub(super) run: usize,
-    /// The kind of the last message that was handled without a server.
+    /// The kind of the last message that was handled; with a server, those of a COPY belong to what has begun it.
     pub(super) last: Option<FrontendKind>,
 }
 
@@ -195,7 +195,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 Admission::Later => Step::Stop(Stop::Hold),
                 Admission::AfterAnswers => self.wait_for_answers(),
                 Admission::Now if !self.fits(seen) => Step::Stop(Stop::NeedOther),
-                Admission::Now => self.attached(seen),
+                Admission::Now => {
+                    let step = self.attached(seen);
+                    if matches!(step, Step::Next) && !is_of_copy(seen.kind) {
+                        self.last = Some(seen.kind);
+                    }
+                    step
+                }
             },
         }
     }
@@ -563,6 +569,10 @@ fn is_of_statements(kind: FrontendKind) -> bool {
 /// Whether a message is one of those that end with a Sync.
 fn is_of_batch(kind: FrontendKind) -> bool {
     !matches!(kind, FrontendKind::Query | FrontendKind::FunctionCall)
+}
+
+fn is_of_copy(kind: FrontendKind) -> bool {
+    matches!(kind, FrontendKind::CopyData | FrontendKind::CopyDone | FrontendKind::CopyFail)
 }
 
 /// Sends an answer of Sluice's own.

@@ -6,7 +6,11 @@
 use std::time::Duration;
 
 use sluice_control::settings::Limits;
-use sluice_wire::{ErrorResponse, message::TransactionStatus, sqlstate};
+use sluice_wire::{
+    ErrorResponse,
+    message::{FLUSH, TransactionStatus},
+    sqlstate,
+};
 
 use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase},
@@ -66,9 +70,23 @@ impl Engine {
                 self.watch(now, server);
             }
         } else if now >= deadline {
-            self.refuse_client(now, id, &error_of(undone), io);
+            match undone {
+                Undone::Answers => self.ask_for_answers(id, io),
+                _ => self.refuse_client(now, id, &error_of(undone), io),
+            }
         } else if client.watch.alarm.set(deadline) {
             self.timers.push(deadline, Timer::Client(id, serial));
+        }
+    }
+
+    /// A client's server is to send the answers that it has: with the last one its time begins.
+    fn ask_for_answers(&mut self, id: ClientId, io: &mut impl Io) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.watch.undone = None;
+        let server = client.server().and_then(|server| self.servers.get_mut(server));
+        if let Some(server) = server.filter(|server| server.exchange.may_keep_answers()) {
+            server.exchange.ask_for_answers();
+            io.send(server.conn, &FLUSH);
         }
     }
 
@@ -120,6 +138,9 @@ fn idle_session() -> ErrorResponse {
         .routine("ProcessInterrupts")
 }
 
+/// The time after which a server that nothing has asked for its answers is asked for them.
+const ANSWERS_TIME: Duration = Duration::from_secs(1);
+
 /// Whether Sluice holds a good part of a message that a client has not sent to its end.
 fn is_collected(client: &Client) -> bool {
     client.unfinished && client.pending.len() > PENDING_BYTES_MAX
@@ -135,7 +156,11 @@ fn undone(client: &Client, server: &Server) -> Option<Undone> {
     }
     // One that reads a COPY owes its end, and waits all the same.
     let owes = server.exchange.owes() && !server.exchange.is_copying();
-    let is_quiet = !owes && !server.stream.is_inside() && client.pending.is_empty();
+    let says_nothing = !server.stream.is_inside() && client.pending.is_empty();
+    if owes && says_nothing && server.exchange.may_keep_answers() {
+        return Some(Undone::Answers);
+    }
+    let is_quiet = !owes && says_nothing;
     let is_open = server.exchange.reported_status() != TransactionStatus::Idle || !server.exchange.is_closed();
     is_quiet.then_some(if is_open { Undone::Transaction } else { Undone::Session })
 }
@@ -144,6 +169,7 @@ fn limit_of(limits: &Limits, undone: Undone) -> Option<Duration> {
     match undone {
         Undone::Message => Some(limits.client_message_timeout),
         Undone::Transaction => limits.idle_transaction_timeout,
+        Undone::Answers => limits.idle_transaction_timeout.map(|limit| limit.min(ANSWERS_TIME)),
         Undone::Session => limits.idle_client_timeout,
     }
 }
@@ -153,7 +179,7 @@ fn error_of(undone: Undone) -> ErrorResponse {
     match undone {
         Undone::Message => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "incomplete message from client")
             .hint("The limit is \"client_message_timeout\" under [limits] in the pool's configuration."),
-        Undone::Transaction => ErrorResponse::fatal(
+        Undone::Transaction | Undone::Answers => ErrorResponse::fatal(
             sqlstate::IDLE_IN_TRANSACTION_TIMEOUT,
             "terminating connection due to idle-in-transaction timeout",
         )

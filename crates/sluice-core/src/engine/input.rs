@@ -130,7 +130,7 @@ impl Engine {
             }
             let client = &mut self.clients[id];
             if let Some(kind) = last {
-                let ends = matches!(kind, FrontendKind::Query | FrontendKind::Sync);
+                let ends = matches!(kind, FrontendKind::Query | FrontendKind::FunctionCall | FrontendKind::Sync);
                 let request = if ends { watch::Request::Ended } else { watch::Request::Open };
                 client.rest.note(now, request);
             }

@@ -20,7 +20,6 @@ use crate::{
     server::{Preparation, Role, Server, ServerLogin},
     sql::Effects,
     time::Time,
-    watch,
 };
 
 use super::{
@@ -251,7 +250,7 @@ impl Engine {
         if let Some(state) = self.clients.get_mut(client) {
             // The server has taken all it was sent.
             state.resume(Reason::Server, io);
-            state.rest.note(now, watch::Request::Ended);
+            state.rest.go_on(now);
             if let Some(session) = state.session_mut() {
                 session.link = Link::None;
                 session.former = Vec::new();

@@ -18,7 +18,6 @@ use crate::{
     sql::{self, Command},
     statement::Statement,
     time::Time,
-    watch,
 };
 
 use super::{
@@ -61,7 +60,7 @@ impl Engine {
             session.reports.extend(reports);
         }
         state.resume(Reason::Server, io);
-        state.rest.note(now, watch::Request::Ended);
+        state.rest.go_on(now);
         self.todo.push_back(Todo::Move(client));
         self.todo.push_back(Todo::Input(client));
         true

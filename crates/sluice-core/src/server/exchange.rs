@@ -329,7 +329,17 @@ impl Exchange {
     /// batch without an end, it may keep its answers to itself.
     pub fn await_answers(&mut self) -> bool {
         self.awaited = true;
+        self.ask_for_answers()
+    }
+
+    /// Returns whether a Flush is to be sent, so that the server keeps no answers to itself.
+    pub fn ask_for_answers(&mut self) -> bool {
         self.has_open_batch() && !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// Whether the server may keep all answers that it owes to itself: nothing that was sent asks for them.
+    pub fn may_keep_answers(&self) -> bool {
+        self.owes() && !self.asked && self.has_open_batch() && !self.replies.end_requests()
     }
 
     /// The client has gone, and nobody waits for its answers. Returns what is to be sent, which is expected from now

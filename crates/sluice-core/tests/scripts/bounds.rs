@@ -283,6 +283,27 @@ fn a_message_that_is_collected_without_a_server_is_kept_for_a_time() {
     assert!(!table.is_closed(small));
 }
 
+/// PostgreSQL keeps its answers to a batch to itself until it is asked for them: so it is, and then the time begins.
+#[test]
+fn a_batch_whose_answers_nobody_asks_for_holds_a_server_for_a_time() {
+    let (mut table, [client, _], server) = impatient(one());
+    table.says(client, &[parse("", "SELECT 1"), bind("", 0), execute()].concat());
+    table.hears(server);
+    table.passes(Duration::from_millis(900));
+    assert_eq!(table.hears(server), "");
+    table.passes(Duration::from_millis(100));
+    assert_eq!(table.hears(server), "H");
+    // It works.
+    table.passes(Duration::from_secs(60));
+    assert!(!table.is_closed(client));
+    table.says(server, &answers("1 2 C(SELECT 1)"));
+    table.passes(Duration::from_millis(9_900));
+    assert!(!table.is_closed(client));
+    table.passes(Duration::from_millis(100));
+    assert_eq!(table.hears(client), "1 2 C(SELECT 1) E(25P03)");
+    assert!(table.is_closed(client));
+}
+
 #[test]
 fn an_idle_transaction_holds_a_server_for_a_time() {
     for (begin, answer, told) in [

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    one,
+    flush, one,
     table::{Side, Table, answers, parse, query, sync},
 };
 
@@ -52,6 +52,25 @@ fn a_client_that_asks_for_something_does_not_rest() {
     table.says(server, &answers("C(SELECT 1) S(sluice.session=) Z(I)"));
     table.passes(Duration::from_secs(60));
     assert!(!table.is_closed(client), "its server works");
+}
+
+/// PostgreSQL begins to count where it says that it is ready.
+#[test]
+fn a_client_that_owes_a_sync_does_not_rest() {
+    let (mut table, [client, _], server) = limited(FIVE_SECONDS);
+    table.says(client, &[parse("a", "SELECT 1"), flush()].concat());
+    // Its settings go there first, and a Sync of the pool's own behind the batch.
+    table.says(server, &answers(&format!("C(SELECT 1) S(sluice.session={FIVE_SECONDS}) Z(I)")));
+    assert!(table.hears(server).ends_with(" S"));
+    table.says(server, &answers("1 t n Z(I)"));
+    assert_eq!(table.hears(client), "1");
+    table.passes(Duration::from_secs(60));
+    assert!(!table.is_closed(client));
+    table.says(client, &sync());
+    table.passes(Duration::from_millis(4_900));
+    assert_eq!(table.hears(client), "Z(I)");
+    table.passes(Duration::from_millis(100));
+    assert_eq!(table.hears(client), "E(57P05)");
 }
 
 #[test]

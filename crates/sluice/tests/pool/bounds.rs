@@ -128,6 +128,9 @@ fn an_idle_transaction_holds_a_server_for_a_time(case: Case) {
     // Outside of a transaction a client may be idle for as long as it likes.
     thread::sleep(Duration::from_millis(1_000));
     assert_eq!(other.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    // A batch is open as well whose answers nobody has asked for.
+    other.send(&Script::new().parse("", "SELECT 1").bind("", &[]).execute());
+    assert_eq!(transcript(&other.until_end()), "1 2 D(1) C(SELECT 1) E(FATAL 25P03)");
 }
 
 fn look_ups_do_not_wait_for_each_other(case: Case) {
