@@ -12,6 +12,7 @@
 //! | `SLUICE_TWIN_SESSIONS=8000` | so many clients' sessions for each case |
 //! | `SLUICE_TWIN_ACTS=56` | longer ones: so many acts of a few steps each, where there are 14 otherwise |
 //! | `SLUICE_TWIN_ONLY=settings,temp` | these categories only, also such as are left out otherwise; `all` for all |
+//! | `SLUICE_TWIN_SPELLINGS=5000` | so many statements for each case, each in a spelling of its own |
 //! | `SLUICE_TWIN_SURVEY=count` | goes on after a difference, and counts their kinds at the end |
 //! | `SLUICE_TWIN_SURVEY=shrink` | the same, and shows the first of each kind as short as it can be made |
 
@@ -38,6 +39,7 @@ mod rights;
 mod run;
 mod sessions;
 mod shrink;
+mod spelled;
 mod start;
 mod texts;
 mod twins;
