@@ -16,9 +16,10 @@
  * Other files serve a connection pool and are not part of the gate:
  * client_address.c lets the pool report its client's address, session.c reports
  * session state to the pool (session.h declares its parts), catalog.c reports
- * catalog changes, outcome.c says what became of a transaction, and durability.c
- * sees to it that an acknowledged commit is worth what it should be.  portals.c
- * keeps one client from crashing the server for all.
+ * catalog changes, outcome.c says what became of a transaction, commits.c where
+ * commits end in the WAL, and durability.c sees to it that an acknowledged commit
+ * is worth what it should be.  portals.c keeps one client from crashing the server
+ * for all.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -346,6 +347,11 @@ extern void catalog_define_setting(void);
 /* outcome.c */
 extern void outcome_after_command(void);
 extern void outcome_define_settings(void);
+
+/* commits.c */
+extern void commits_after_prepared(void);
+extern void commits_at_end(XactEvent event);
+extern void commits_define_settings(void);
 
 /* durability.c */
 extern int	durability_floor(void);

@@ -418,6 +418,8 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 			if (!had_failed)
 				durability_at_commit_command();
 		}
+		if (kind == TRANS_STMT_COMMIT_PREPARED)
+			commits_after_prepared();
 		after_transaction_command(kind, chain, had_failed);
 	}
 	else if (tag == T_CreateTableAsStmt)
@@ -442,6 +444,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 	session_at_end(event);
 	catalog_at_end(event);
 	durability_at_end(event);
+	commits_at_end(event);
 	portals_at_end(event);
 	switch (event)
 	{

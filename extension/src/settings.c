@@ -296,6 +296,7 @@ sluice_define_settings(void)
 	session_define_setting();
 	catalog_define_setting();
 	outcome_define_settings();
+	commits_define_settings();
 	durability_define_settings();
 	MarkGUCPrefixReserved("sluice");
 }

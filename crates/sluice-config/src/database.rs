@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
-use sluice_control::{CLIENT_ADDRESS_SECRET_BYTES, reading::Reading, settings::PoolSettings};
+use sluice_control::{
+    CLIENT_ADDRESS_SECRET_BYTES,
+    reading::{Causal, Reading, Scope, Target},
+    settings::{PoolMode, PoolSettings},
+};
 
 use crate::{
     DatabaseConfig, Secret, ServerAddress, cluster, credentials,
@@ -18,7 +22,12 @@ pub(crate) const RULES: &[&str] = &[
     "At least one `[[database]]` is needed; no name, `\"*\"` included, may come twice.",
     "A `password` or `password_file` needs `user`: without it, every client would log in with the same password as \
      another user.",
-    "`target_session_attrs` needs `cluster`; `max_lag` and `max_lag_bytes` need `target_session_attrs`.",
+    "`target_session_attrs` needs `cluster`, and so does `read_only_transactions = \"standby\"`, which goes with \
+     `target_session_attrs = \"primary\"` only, and needs `lazy_begin` in transaction mode. `max_lag` and `max_lag_bytes` \
+     need one of them.",
+    "`causal_reads` of a database with `read_only_transactions = \"standby\"` may be `\"local\"` or `\"global\"`; of one with \
+     `target_session_attrs = \"prefer-standby\"` or `\"any\"`, `\"none\"` or `\"global\"`, and `\"global\"` needs transaction \
+     mode there.",
     "A server can't be the place where Sluice itself listens.",
 ];
 
@@ -27,6 +36,9 @@ const SOCKET_DIR: &str = "/var/run/postgresql";
 
 /// The time that a standby may be behind if the file does not say.
 const LAG_MAX: Duration = Duration::from_secs(30);
+
+/// The time that a transaction waits for its standby if the file does not say.
+const CAUSAL_READS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// PostgreSQL's port.
 const PORT: u32 = 5432;
@@ -53,14 +65,18 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clus
     }
     let pool = Pool::read(&section.table(&schema::DATABASE_POOL), defaults);
     let cluster = read_cluster(section, clusters);
-    let reading = read_reading(section);
+    let standbys = read_standbys(section);
+    let settings = pool.settings();
+    let causal = read_causal(section, &standbys, &settings);
     let config = DatabaseConfig {
         name: name.as_ref().map(|(name, _)| name.clone()).filter(|name| name != "*"),
         server: match &cluster {
             Read::Given(entry, _) => ServerAddress::Primary(entry.cluster.name.clone()),
             Read::Absent | Read::Bad => read_server(section, listen),
         },
-        reading,
+        reading: standbys.reading,
+        read_only: standbys.read_only,
+        causal,
         tls: tls::read_database(section),
         dbname: section.read(&schema::DBNAME).value(),
         user: user.value(),
@@ -68,7 +84,7 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clus
         client_address_secret: read_client_address_secret(section),
         clients: section.read(&schema::DATABASE_CLIENTS).value(),
         servers: section.read(&schema::DATABASE_SERVERS).value(),
-        pool: PoolSettings { failover_timeout: cluster.value().map(|entry| entry.failover_timeout), ..pool.settings() },
+        pool: PoolSettings { failover_timeout: cluster.value().map(|entry| entry.failover_timeout), ..settings },
     };
     Database { config, pool, name }
 }
@@ -109,18 +125,40 @@ fn read_cluster<'a>(section: &Section<'_>, clusters: &'a [cluster::Entry]) -> Re
     }
 }
 
-/// Reads `target_session_attrs`, and what there is to say of readers.
-fn read_reading(section: &Section<'_>) -> Option<Reading> {
+/// The transactions that are led to standbys.
+struct Standbys {
+    /// All of them, of sessions that are for reading.
+    reading: Option<Reading>,
+    /// Those that say that they are read-only.
+    read_only: Option<Reading>,
+}
+
+/// Reads `target_session_attrs` and `read_only_transactions`, and how far standbys may be behind.
+fn read_standbys(section: &Section<'_>) -> Standbys {
     let target = section.read(&schema::TARGET);
+    let read_only = section.read(&schema::READ_ONLY_TRANSACTIONS);
     let (lag, bytes) = (section.read(&schema::MAX_LAG), section.read(&schema::MAX_LAG_BYTES));
     let reads = matches!(target, Read::Given(Some(_), _));
-    if let Read::Given(Some(_), offset) = target
-        && !section.has(schema::DATABASE_CLUSTER.name)
-    {
+    let has_cluster = section.has(schema::DATABASE_CLUSTER.name);
+    let alone = || {
         let what = "there are no other nodes than the server";
-        section.note(&schema::TARGET, offset, Fault::new(what, "give the cluster as well, or leave it out"));
+        Fault::new(what, "give the cluster as well, or leave it out")
+    };
+    if let Read::Given(Some(_), offset) = target
+        && !has_cluster
+    {
+        section.note(&schema::TARGET, offset, alone());
     }
-    if !reads && !matches!(target, Read::Bad) {
+    if let Read::Given(true, offset) = read_only {
+        if !has_cluster {
+            section.note(&schema::READ_ONLY_TRANSACTIONS, offset, alone());
+        } else if reads {
+            let what = "clients of this name read at standbys anyway, as target_session_attrs says";
+            section.note(&schema::READ_ONLY_TRANSACTIONS, offset, Fault::new(what, "leave out one of the two"));
+        }
+    }
+    let leads = reads || matches!(read_only, Read::Given(true, _));
+    if !leads && !matches!(target, Read::Bad) && !matches!(read_only, Read::Bad) {
         let fault = || {
             let what = "it says how far a standby may be behind, and clients are led to none";
             Fault::new(what, "give target_session_attrs as well, or leave it out")
@@ -132,11 +170,69 @@ fn read_reading(section: &Section<'_>) -> Option<Reading> {
             section.note(&schema::MAX_LAG_BYTES, offset, fault());
         }
     }
-    Some(Reading {
-        target: target.value().flatten()?,
-        lag_max: lag.value().unwrap_or(LAG_MAX),
-        lag_bytes_max: bytes.value().map(u64::from),
-    })
+    let (lag_max, lag_bytes_max) = (lag.value().unwrap_or(LAG_MAX), bytes.value().map(u64::from));
+    let of = |target| Reading { target, lag_max, lag_bytes_max };
+    Standbys {
+        reading: target.value().flatten().map(of),
+        read_only: read_only.value().filter(|leads| *leads).map(|_| of(Target::Standby)),
+    }
+}
+
+/// Reads `causal_reads`, and for how long a standby is waited for.
+fn read_causal(section: &Section<'_>, standbys: &Standbys, settings: &PoolSettings) -> Option<Causal> {
+    let leads = standbys.read_only.is_some();
+    if leads && !settings.sharing.lazy_begin {
+        let what = "a client keeps the server that its BEGIN has gone to";
+        let fault = Fault::new(what, "use mode = \"transaction\" and lazy_begin = true, or \"primary\"");
+        if let Read::Given(_, offset) = section.read(&schema::READ_ONLY_TRANSACTIONS) {
+            section.note(&schema::READ_ONLY_TRANSACTIONS, offset, fault);
+        }
+    }
+    let given = section.read(&schema::CAUSAL_READS);
+    let timeout = section.read(&schema::CAUSAL_READS_TIMEOUT);
+    if let Read::Given(scope, offset) = &given
+        && let Some(fault) = not_causal(*scope, standbys, settings)
+    {
+        section.note(&schema::CAUSAL_READS, *offset, fault);
+    }
+    let is_bad = matches!(given, Read::Bad);
+    let scope = given.value().unwrap_or(leads.then_some(Scope::Local));
+    if let (Read::Given(_, offset), None) = (&timeout, scope)
+        && !is_bad
+    {
+        let what = "no transaction waits for a standby";
+        let fault = Fault::new(what, "give causal_reads as well, or leave it out");
+        section.note(&schema::CAUSAL_READS_TIMEOUT, *offset, fault);
+    }
+    Some(Causal { scope: scope?, timeout: timeout.value().unwrap_or(CAUSAL_READS_TIMEOUT) })
+}
+
+/// The reason why these can't be the commits that transactions find, if there is one.
+fn not_causal(scope: Option<Scope>, standbys: &Standbys, settings: &PoolSettings) -> Option<Fault> {
+    let fault = |what, remedy| Some(Fault::new(what, remedy));
+    if standbys.read_only.is_some() {
+        return match scope {
+            None => fault("a client would not find what it has written itself", "give \"local\" or \"global\""),
+            Some(_) => None,
+        };
+    }
+    match (scope?, standbys.reading.as_ref().map(|reading| reading.target)) {
+        (_, None) => fault(
+            "no transaction is led to a standby",
+            "give target_session_attrs or read_only_transactions as well, or leave it out",
+        ),
+        (Scope::Local, Some(_)) => {
+            fault("clients of this name write nothing that they could find", "give \"global\", or leave it out")
+        }
+        (Scope::Global, Some(Target::Standby)) => fault(
+            "clients are led to standbys only, and go to the primary where one is too far behind",
+            "use target_session_attrs = \"prefer-standby\" or \"any\", or leave it out",
+        ),
+        (Scope::Global, Some(_)) if settings.sharing.mode != PoolMode::Transaction => {
+            fault("a client keeps one server for all of its session", "use mode = \"transaction\", or leave it out")
+        }
+        (Scope::Global, Some(_)) => None,
+    }
 }
 
 /// Reads `host` and `port`.

@@ -46,7 +46,7 @@ pub use sluice_control::{
     access::{Admin, Encryption, Method, Policy},
     address::Network,
     cluster::{Cluster, Rest},
-    reading::Reading,
+    reading::{Causal, Reading},
 };
 use sluice_tls::ClientTls;
 pub use writer::{CertificateFiles, FileServer, ServerFile};
@@ -145,6 +145,10 @@ pub struct DatabaseConfig {
     pub server: ServerAddress,
     /// The decisions about its readers, where it is for reading from the nodes of a cluster.
     pub reading: Option<Reading>,
+    /// The decisions about standbys for read-only transactions, where those are led there.
+    pub read_only: Option<Reading>,
+    /// The commits that transactions at standbys find.
+    pub causal: Option<Causal>,
     /// The encryption on the way to it; `None`: none.
     pub tls: Option<Arc<ClientTls>>,
     /// The name on the server; `None` keeps the client's.

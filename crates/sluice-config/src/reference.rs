@@ -168,11 +168,75 @@ max_lag = \"10s\"
   statement outside of a block whose answer was lost ends its client's connection (08007), as above.
 - In session mode, and with what can't follow it (`SHOW PINS`), a client stays where it is as long as its server lives.
 - Users and secrets are looked up at the primary, so log-ins need one where `[auth.lookup]` is used.
-- What is committed at the primary is seen at a standby a moment later, by whoever has committed it as well: read at the
-  primary what has just been written. A standby's catalogs change by replay, of which no extension tells: statements
+- What is committed at the primary is seen at a standby a moment later, by whoever has committed it as well, unless
+  `causal_reads` says otherwise. A standby's catalogs change by replay, of which no extension tells: statements
   see that within a second.
 
 [The decision](../decisions/0024-a-primary-is-one-that-says-so.md) has the reasons.
+
+### Causal reads
+
+With `causal_reads`, a transaction at a standby finds what was committed before it began: its server is asked how far it has
+replayed, before anything of the client's goes there. Where that is not far enough within `causal_reads_timeout`, the
+transaction is run at the primary.
+
+```toml
+[[database]]
+name = \"app:ro\"
+dbname = \"app\"
+cluster = \"main\"
+target_session_attrs = \"prefer-standby\"
+causal_reads = \"global\"
+```
+
+- `\"global\"`: what any client of this pool's process was told to be committed. What others commit (another process, a
+  connection past the pool) is found a second later, as well as what was committed before this process began.
+- `\"local\"`, for [read-only transactions](#read-only-transactions-at-standbys): what the client itself has committed.
+  A client that has written nothing waits for nothing.
+- The primary says with each commit where that is in its log, by [Sluice's extension](../session-report.md). Without the
+  extension, readers of `\"global\"` are at the primary (the log says so), and so are read-only transactions.
+- A standby that has replayed so much by itself costs one question, and none if it is known to have. A server that waits is
+  one of the standby's pool.
+- A reader that keeps its server (`SHOW PINS`) does not wait: it finds what that server has.
+
+### Read-only transactions at standbys
+
+With `read_only_transactions = \"standby\"`, a transaction that a client begins with `BEGIN READ ONLY` or `START TRANSACTION READ
+ONLY` runs at a standby; all others, and what is outside of transaction blocks, at the primary.
+
+```toml
+[[database]]
+name = \"app\"
+cluster = \"main\"
+read_only_transactions = \"standby\"
+```
+
+- The BEGIN has to stand alone, and what comes first behind it has to be one query (`SELECT`, `WITH`, `VALUES`, `TABLE`) of
+  tables and of PostgreSQL's own functions, without what tells of the server itself (`pg_…`, `txid_…`, `inet_…`). From
+  then on PostgreSQL answers at a standby what it answers in a read-only transaction at its primary, but for the list
+  below. Everything else stays at the primary: other first statements, sessions that keep their server (`SHOW PINS`) or have
+  set a role, and `SERIALIZABLE`.
+- Settings and prepared statements go along, both ways. What the client has committed, DDL as well, is there
+  ([Causal reads](#causal-reads)).
+- Standbys are chosen as for readers, by `max_lag` and `max_lag_bytes`. All transactions of a client go to the same one as
+  long as the same ones will do. A pool for each standby has the database's `size`.
+- A transaction that is lost with its standby fails with 40001, and the client stays.
+
+What may differ from the primary:
+
+- Others' commits are seen a moment later (with `\"global\"`, those that they were told of are not), or a moment earlier:
+  a commit that waits for its standbys is visible there before it is at the primary.
+- PostgreSQL may cancel a query for what it has to replay (40001), and refuses some of what a read-only transaction may do at
+  a primary, by its own words (\"… during recovery\"): `LISTEN`, `NOTIFY`, `LOCK TABLE` in the stronger modes,
+  `pg_export_snapshot()`, transaction ids, unlogged tables, and `SERIALIZABLE` as the default of a role or database.
+- A transaction can't leave anything in its session that can't follow it: SQL's `PREPARE`, a cursor `WITH HOLD`, a session's
+  advisory lock. The client is disconnected (0A000) at its end. Advisory locks in a statement's text are refused by the
+  same code; one that a function takes is a lock at that standby alone.
+- What stands behind the COMMIT in the same text, or before the Sync of the same batch, is still the standby's: what writes is
+  refused (25006).
+- `ALTER ROLE … SET` and `ALTER DATABASE … SET` count for a standby's connections that are opened after it has replayed them.
+
+[The decision](../decisions/0032-a-read-waits-for-the-commits-that-it-has-to-find.md) has the reasons.
 ";
 
 const ACCESS_RULES: &str = "

@@ -229,7 +229,14 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     if let Some((before, now)) = moved((&before.cluster, &before.address), (&now.cluster, &now.address)) {
         found.compare(key("server"), &before, &now);
     }
-    let reading = |read: fn(&Reading) -> String| move |it: &Database| it.reading.as_ref().map(read);
+    let reading =
+        |read: fn(&Reading) -> String| move |it: &Database| it.reading.as_ref().or(it.read_only.as_ref()).map(read);
+    let read_only = |it: &Database| if it.read_only.is_some() { "standby" } else { "primary" };
+    found.compare(key("read_only_transactions"), &read_only(before), &read_only(now));
+    let scope = |it: &Database| it.causal.map_or("none", |causal| causal.scope.name());
+    found.compare(key("causal_reads"), &scope(before), &scope(now));
+    let timeout = |it: &Database| it.causal.map(|causal| causal.timeout.show());
+    found.compare(key("causal_reads_timeout"), &timeout(before), &timeout(now));
     for (name, of) in [
         ("target_session_attrs", reading(|it| it.target.name().to_owned())),
         ("max_lag", reading(|it| it.lag_max.show())),

@@ -39,6 +39,34 @@ pub struct Reading {
     pub lag_bytes_max: Option<u64>,
 }
 
+/// The commits that a transaction at a standby is to find, however far the standby is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Causal {
+    /// Whose they are.
+    pub scope: Scope,
+    /// The time for which the standby is waited for. The primary is taken then.
+    pub timeout: Duration,
+}
+
+/// Those whose commits are to be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The client's own.
+    Local,
+    /// All of this process's clients that had their commits acknowledged before the transaction began.
+    Global,
+}
+
+impl Scope {
+    /// The configuration's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Global => "global",
+        }
+    }
+}
+
 /// A node of a cluster, as it was seen last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {

@@ -9,7 +9,7 @@ use crate::{
     access::{Access, Admin, Encryption, Policy, Users},
     address::{Address, Network, PeerAddress},
     cluster::{Cluster, Primary, Standing},
-    reading::{Node, Reader, Reading},
+    reading::{Causal, Node, Reader, Reading},
     settings::{Limits, PoolSettings},
 };
 
@@ -43,8 +43,16 @@ pub struct Database {
     pub cluster: Option<Arc<str>>,
     /// The decisions about its readers, where it is for reading; its address is then of no account.
     pub reading: Option<Reading>,
-    /// The nodes that those go to now, in an order of their own.
+    /// The decisions about standbys for transactions that clients begin as read-only, where the primary's are led there.
+    pub read_only: Option<Reading>,
+    /// The commits that readers at a standby are to find; `None`: those that it happens to have.
+    pub causal: Option<Causal>,
+    /// Whether its servers are to say where commits end in the log: some database of the cluster has readers who find them.
+    pub reports_commits: bool,
+    /// The nodes that readers, or read-only transactions, go to now, in an order of their own.
     pub readers: Vec<Reader>,
+    /// The primary's address, where it is for readers that a standby would keep waiting.
+    pub spare: Option<Address>,
     /// The encryption on the way to it; `None`: none.
     pub tls: Option<Arc<ClientTls>>,
     /// The name there; `None` keeps the client's.
@@ -101,7 +109,11 @@ impl Database {
             address,
             cluster: None,
             reading: None,
+            read_only: None,
+            causal: None,
+            reports_commits: false,
             readers: Vec::new(),
+            spare: None,
             tls: None,
             dbname: None,
             user: None,
@@ -129,11 +141,33 @@ impl Database {
         self.suffix().is_some_and(|suffix| name.len() > suffix.len() && name.ends_with(suffix))
     }
 
-    /// The addresses at which it has pools; one of them is none where nobody knows where it is.
-    pub fn addresses(&self) -> Vec<Address> {
+    /// The addresses at which clients have their places; one of them is none where nobody knows where it is.
+    pub fn places(&self) -> Vec<Address> {
         match &*self.readers {
-            [] => vec![self.address.clone()],
-            readers => readers.iter().map(|reader| reader.address.clone()).collect(),
+            readers if self.reading.is_some() && !readers.is_empty() => {
+                readers.iter().map(|reader| reader.address.clone()).collect()
+            }
+            _ => vec![self.address.clone()],
+        }
+    }
+
+    /// The addresses at which it has pools: also those where clients have no place, and go for a transaction.
+    pub fn addresses(&self) -> Vec<Address> {
+        let mut addresses = self.places();
+        let others = self.readers.iter().map(|reader| &reader.address).chain(&self.spare);
+        for address in others {
+            if !addresses.contains(address) {
+                addresses.push(address.clone());
+            }
+        }
+        addresses
+    }
+
+    /// Whether the node at that address is its cluster's primary, as far as it is for reading; `None`: it is not.
+    pub fn is_primary(&self, address: &Address) -> Option<bool> {
+        match self.reader(address) {
+            Some(reader) => Some(reader.is_primary),
+            None => (self.spare.as_ref() == Some(address)).then_some(true),
         }
     }
 
@@ -156,15 +190,15 @@ impl Database {
 
     /// Whether that one's pool at an address is just as good for this: no more than sizes and times differ.
     pub fn keeps_pool_of(&self, before: &Self, name: &str, address: &Address) -> bool {
-        let role = |it: &Self| it.reader(address).map(|reader| reader.is_primary);
-        let leads_there = self.addresses().contains(address) && role(self) == role(before);
+        let leads_there = self.addresses().contains(address) && self.is_primary(address) == before.is_primary(address);
         leads_there && self.reading.is_some() == before.reading.is_some() && self.is_alike(before, name)
     }
 
     fn is_alike(&self, before: &Self, name: &str) -> bool {
         let settled = |it: &Self| {
             let login = (it.user.clone(), it.password.clone(), it.client_address_secret.clone());
-            (it.tls.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing)
+            let reading = (it.read_only.is_some(), it.causal, it.reports_commits);
+            (it.tls.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing, reading)
         };
         settled(self) == settled(before)
     }
@@ -213,7 +247,8 @@ impl Snapshot {
 
     /// The nodes for a database's readers, as they are now.
     fn readers_of(&self, database: &Database, seen: &Seen) -> Vec<Reader> {
-        let (Some(reading), Some(cluster)) = (&database.reading, &database.cluster) else { return Vec::new() };
+        let reading = database.reading.as_ref().or(database.read_only.as_ref());
+        let (Some(reading), Some(cluster)) = (reading, &database.cluster) else { return Vec::new() };
         let before = self.databases.iter().find(|it| it.name == database.name && it.cluster == database.cluster);
         let before = before.map_or(&[][..], |before| &before.readers);
         let nodes = seen.nodes.get(cluster).map_or(&[][..], Vec::as_slice);
@@ -249,10 +284,11 @@ impl Snapshot {
 
 /// A database at the primary of its cluster, where that is known.
 fn located(mut database: Database, primaries: &HashMap<Arc<str>, Primary>) -> Database {
-    if database.reading.is_none()
-        && let Some(primary) = database.cluster.as_ref().and_then(|cluster| primaries.get(cluster))
-    {
+    let Some(primary) = database.cluster.as_ref().and_then(|cluster| primaries.get(cluster)) else { return database };
+    if database.reading.is_none() {
         database.address = primary.address.clone();
+    } else if database.causal.is_some() {
+        database.spare = Some(primary.address.clone());
     }
     database
 }

@@ -2,6 +2,7 @@
 
 mod console;
 mod login;
+mod reads;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,6 +14,7 @@ use sluice_hba::Place;
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 pub use login::{Certificate, Challenge, Demand, LoginRequest, Wish};
+pub use reads::{CatchUp, Reads};
 
 use crate::{
     admission::{Admitted, Connected},
@@ -179,6 +181,8 @@ pub struct Session {
     pub commit: Option<Box<LostCommit>>,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
+    /// Its reads at standbys.
+    pub reads: Reads,
 }
 
 /// A client's names and what they mean.
@@ -356,6 +360,7 @@ impl Session {
             is_lost: false,
             commit: None,
             failures: 0,
+            reads: Reads::default(),
         }
     }
 

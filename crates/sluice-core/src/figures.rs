@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluice_control::{
-    Snapshot,
+    Database, Snapshot,
     address::Address,
     cluster::Standing,
     reading::{Node, Reading},
@@ -113,11 +113,12 @@ impl Hub {
 
 fn figures_of_node(snapshot: &Snapshot, standing: &Standing, node: &Node, pools: &[PoolFigures]) -> NodeFigures {
     let name = &standing.cluster.name;
+    let reading = |it: &Database| it.reading.as_ref().or(it.read_only.as_ref()).cloned();
     let of_cluster = snapshot.databases.iter().filter(|it| it.cluster.as_ref() == Some(name));
     let (here, others): (Vec<_>, Vec<_>) =
-        of_cluster.filter(|it| it.reading.is_some()).partition(|it| it.reader(&node.address).is_some());
-    let unfit = |reading: &Reading| reading.judge(node, standing.primary.as_ref(), false).err();
-    let unfit = others.iter().find_map(|it| unfit(it.reading.as_ref()?));
+        of_cluster.filter(|it| reading(it).is_some()).partition(|it| it.reader(&node.address).is_some());
+    let unfit = |reading: Reading| reading.judge(node, standing.primary.as_ref(), false).err();
+    let unfit = others.iter().find_map(|it| unfit(reading(it)?));
     let mut figures = NodeFigures {
         cluster: name.clone(),
         node: node.clone(),
@@ -148,7 +149,7 @@ fn figures_of(pool: &Arc<Pool>, now: Time) -> Option<PoolFigures> {
         database: pool.database.clone(),
         role: pool.upstream.user.clone(),
         address: pool.upstream.address.clone(),
-        is_for_reading: pool.upstream.is_for_reading,
+        is_for_reading: pool.upstream.is_for_reading || pool.upstream.is_standby(),
         mode: pool.sharing.mode,
         clients,
         counts,

@@ -1,7 +1,9 @@
 //! The things that the workers of one process share: the pools, the counts behind the limits, the secrets.
 
+mod causal;
 mod holds;
 mod limits;
+mod making;
 mod pausing;
 mod readers;
 mod upstream;
@@ -21,10 +23,12 @@ use lru::LruCache;
 use sluice_control::{Database, Snapshot, access::Access, address::Address, reading::Node, settings::Sharing};
 use sluice_wire::{scram, secret::Secret};
 
+pub use causal::Acknowledged;
 pub use holds::{Held, Hold};
 pub use pausing::CalledIn;
 pub use upstream::{NodeRole, Upstream};
 
+use causal::{AcknowledgedByCluster, Replayed};
 use holds::Holds;
 use pausing::Paused;
 use readers::{Leaving, Replays, Shares};
@@ -43,7 +47,6 @@ use crate::{
     secrets::{Credentials, Secrets},
     slow::Threshold,
     start::Start,
-    statement::name_prefix,
     time::Time,
     traffic::Traffic,
 };
@@ -68,6 +71,10 @@ pub struct Pool {
     pub budgets: Budgets,
     /// The catalogs of its database.
     pub catalog: Arc<Catalog>,
+    /// The versions of its primary's that it goes by, at a standby.
+    replayed: Replayed,
+    /// The commits of its cluster that clients were told of, where somebody has to find them.
+    pub acknowledged: Option<Arc<Acknowledged>>,
     /// The log-ins to its server.
     pub log_ins: Arc<LogIns>,
     /// Whether a client has ever asked what a sequence gave it (`currval`, `lastval`).
@@ -192,6 +199,7 @@ impl Pool {
         (role, address): (&str, Address),
         entry: Arc<Database>,
         (catalog, log_ins): (Arc<Catalog>, Arc<LogIns>),
+        acknowledged: Option<Arc<Acknowledged>>,
         budgets: Budgets,
         (statements, name_prefix): (Registry, Box<[u8]>),
     ) -> Self {
@@ -205,6 +213,8 @@ impl Pool {
             upstream,
             budgets,
             catalog,
+            replayed: Replayed::default(),
+            acknowledged,
             log_ins,
             reads_sequences: AtomicBool::new(false),
             statements,
@@ -370,6 +380,8 @@ pub struct Hub {
     nodes: Mutex<HashMap<Arc<str>, Arc<[Node]>>>,
     /// The versions of their primaries' catalogs that standbys replay, and the looks at nodes since.
     replays: Mutex<Replays>,
+    /// The commits that clients were told of.
+    acknowledged: AcknowledgedByCluster,
     /// The pools that reloads have taken away, while they have servers or clients.
     retired: Mutex<Vec<Weak<Pool>>>,
     /// Whether clients end as soon as they have no transaction open, and others are refused.
@@ -402,6 +414,7 @@ impl Hub {
             holds: Mutex::default(),
             nodes: Mutex::default(),
             replays: Mutex::default(),
+            acknowledged: Mutex::default(),
             retired: Mutex::default(),
             is_draining: AtomicBool::new(false),
             addresses: AtomicU32::new(0),
@@ -453,8 +466,9 @@ impl Hub {
         // Pools that are made from now on lead there.
         self.end_holds_of_changed(&before, &snapshot, &pools);
         drop(pools);
-        for entry in snapshot.databases.iter().filter(|entry| entry.reading.is_some()) {
-            moved_to.extend(readers::came(entry, before.databases.iter().find(|it| it.name == entry.name)));
+        for entry in snapshot.databases.iter().filter(|entry| !entry.readers.is_empty()) {
+            let known = before.databases.iter().find(|it| it.name == entry.name);
+            moved_to.extend(readers::came(entry, known, Database::addresses));
         }
         // Nobody has seen what happened there while no pool led there.
         let log_ins = lock(&self.log_ins);
@@ -462,77 +476,6 @@ impl Hub {
             log_ins.begin_change();
             log_ins.end_change();
         }
-    }
-
-    /// The pool of a database and a user who is known to be one, made on first use.
-    pub fn pool(&self, database: &str, user: &str) -> Result<Arc<Pool>, NoPool> {
-        self.pool_within(database, user, true)
-    }
-
-    /// `is_limited`: not where there are as many as may be, and all are in use.
-    fn pool_within(&self, database: &str, user: &str, is_limited: bool) -> Result<Arc<Pool>, NoPool> {
-        let snapshot = self.snapshot();
-        let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
-        {
-            let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
-            let address = readers::place(&pools, entry, database);
-            let key = (database.to_owned(), entry.role_for(user).to_owned(), address);
-            if let Some(pool) = pools.get(&key) {
-                pool.unused_since.store(IN_USE, Ordering::Relaxed);
-                return Ok(pool.clone());
-            }
-        }
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        // None can come in between now.
-        let snapshot = self.snapshot();
-        let entry = snapshot.database(database).ok_or(NoPool::NoDatabase)?;
-        let address = readers::place(&pools, entry, database);
-        let key = (database.to_owned(), entry.role_for(user).to_owned(), address.clone());
-        let pools_max = snapshot.limits.pools as usize;
-        if !pools.contains_key(&key) && pools.len() >= pools_max && !give_up_unused(&mut pools) && is_limited {
-            return Err(NoPool::TooMany);
-        }
-        let made = || {
-            let pool = self.make_pool(&snapshot, database, entry, (entry.role_for(user), address));
-            pool.know_listed(&snapshot.access);
-            self.tell_why_nowhere(&pool);
-            Arc::new(pool)
-        };
-        let pool = pools.entry(key).or_insert_with(made).clone();
-        if lock(&self.paused).are_paused(database) {
-            pool.state().set_paused(Time(0), true);
-        }
-        self.hold_new(&pool);
-        Ok(pool)
-    }
-
-    fn make_pool(
-        &self,
-        snapshot: &Snapshot,
-        database: &str,
-        entry: &Arc<Database>,
-        (role, address): (&str, Address),
-    ) -> Pool {
-        let pools_max = snapshot.limits.pools as usize;
-        let log_ins = self.log_ins(&address, pools_max);
-        let catalog = self.catalog(&address, entry.dbname_for(database), &log_ins, pools_max);
-        let budgets = self.budgets_of(snapshot, database, &address, role);
-        let prefix = name_prefix(self.nonces.statements);
-        let statements = Registry::new(&prefix, self.statements.clone());
-        Pool::new(database, (role, address), entry.clone(), (catalog, log_ins), budgets, (statements, prefix))
-    }
-
-    /// The pool that clients of a retired one go on with, however many there are; `None` if the configuration has none
-    /// whose clients see no difference.
-    pub fn successor(&self, pool: &Pool) -> Option<Arc<Pool>> {
-        let next = self.pool_within(&pool.database, &pool.upstream.user, false).ok()?;
-        if !next.entry.continues(&pool.entry, &pool.database) {
-            return None;
-        }
-        let was_asked = pool.reads_sequences.load(Ordering::Relaxed);
-        next.reads_sequences.fetch_or(was_asked, Ordering::Relaxed);
-        next.login().take_over(&pool.login());
-        Some(next)
     }
 
     /// The catalogs of a database, which all of its pools share.
@@ -587,13 +530,4 @@ impl Hub {
     pub fn pools(&self) -> Vec<Arc<Pool>> {
         self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
-}
-
-/// Makes room for a pool, by the one that has not been used for longest; `false` if all are in use.
-fn give_up_unused(pools: &mut BTreeMap<Key, Arc<Pool>>) -> bool {
-    let unused = pools.iter().filter(|(_, pool)| !pool.is_used());
-    let oldest = unused.min_by_key(|(_, pool)| pool.unused_since.load(Ordering::Relaxed));
-    let Some(key) = oldest.map(|(key, _)| key.clone()) else { return false };
-    pools.remove(&key);
-    true
 }

@@ -147,6 +147,11 @@ pub enum LogEvent<'a> {
         /// The report.
         report: &'a str,
     },
+    /// A server does not say where commits end in the log, and readers are to find them.
+    CommitsUnreported {
+        /// The server's address.
+        address: &'a Address,
+    },
     /// A request has taken long.
     SlowRequest {
         /// The database, as clients call it.

@@ -21,6 +21,7 @@ pub mod ids;
 pub mod io;
 pub mod listing;
 pub mod logins;
+pub mod lsn;
 pub mod mail;
 pub mod outcome;
 pub mod pauses;

@@ -9,6 +9,12 @@ pub const REPORT_TRANSACTIONS: (&str, &str) = ("sluice.report_transactions", "on
 /// The reported parameter with the mark of the block that is open.
 pub const TRANSACTION_PARAMETER: &str = "sluice.transaction";
 
+/// The parameter by which sessions say where their commits end in the log, from a session's start.
+pub const REPORT_COMMITS: (&str, &str) = ("sluice.report_commits", "on");
+
+/// The reported parameter with the end of a session's last commit.
+pub const COMMIT_PARAMETER: &str = "sluice.commit_lsn";
+
 /// The mark of a transaction that has written something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {

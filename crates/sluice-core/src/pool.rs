@@ -80,6 +80,7 @@ struct Waiter {
     generation: Generation,
     startup: StartupParameters,
     purpose: Purpose,
+    until: Option<Time>,
 }
 
 /// The requirements of a client for its server.
@@ -93,6 +94,8 @@ pub struct Wants<'a> {
     pub startup: &'a StartupParameters,
     /// The purpose.
     pub purpose: Purpose,
+    /// The time at which it does without one, where it could have another pool's.
+    pub until: Option<Time>,
 }
 
 /// The reason why a client needs a server.
@@ -112,7 +115,7 @@ impl Wants<'_> {
 
     fn wait(&self, now: Time, client: ClientRef) -> Waiter {
         let (generation, startup) = (self.generation, self.startup.clone());
-        Waiter { client, since: now, generation, startup, purpose: self.purpose }
+        Waiter { client, since: now, generation, startup, purpose: self.purpose, until: self.until }
     }
 }
 

@@ -122,7 +122,8 @@ impl Replies {
     /// Whether the next one is to Sluice itself, and holds the client.
     pub fn is_own_next(&self) -> bool {
         let Some(Expected::Own(own)) = self.queue.front() else { return false };
-        matches!(own, Own::Settings | Own::Probe | Own::Names | Own::Sequences | Own::Prepare | Own::Outcome)
+        use Own::{Names, Outcome, Prepare, Probe, Replayed, Sequences, Settings};
+        matches!(own, Settings | Probe | Names | Sequences | Prepare | Outcome | Replayed)
     }
 
     /// Whether something is owed, and is to what puts a client's settings in place.

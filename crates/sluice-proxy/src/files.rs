@@ -30,7 +30,11 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         },
         cluster: cluster_of(database),
         reading: database.reading.clone(),
+        read_only: database.read_only.clone(),
+        causal: database.causal,
+        reports_commits: reports_commits(config, database),
         readers: Vec::new(),
+        spare: None,
         tls: database.tls.clone(),
         dbname: database.dbname.clone(),
         user: database.user.clone(),
@@ -57,6 +61,12 @@ fn cluster_of(database: &DatabaseConfig) -> Option<Arc<str>> {
         ServerAddress::Primary(cluster) => Some(cluster.clone()),
         ServerAddress::Unix { .. } | ServerAddress::Tcp { .. } => None,
     }
+}
+
+/// Whether readers somewhere in a database's cluster have to find its commits.
+fn reports_commits(config: &Config, database: &DatabaseConfig) -> bool {
+    let cluster = cluster_of(database);
+    cluster.is_some() && config.databases.iter().any(|it| it.causal.is_some() && cluster_of(it) == cluster)
 }
 
 /// The addresses of all servers.

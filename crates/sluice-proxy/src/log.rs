@@ -34,6 +34,13 @@ pub(crate) fn event(event: LogEvent<'_>) {
                  once that is so; use a pool of the extension's version: {report:?}"
             );
         }
+        LogEvent::CommitsUnreported { address } => {
+            tracing::warn!(
+                %address,
+                "the server does not say where its commits are, so causal_reads has to read at the primary, until this \
+                 process is started anew: load this version's extension there"
+            );
+        }
         LogEvent::SlowRequest { database, role, took, request } => {
             let [duration_ms, waited_ms] = [took, request.waited].map(|time| time.as_micros() as f64 / 1000.0);
             tracing::info!(

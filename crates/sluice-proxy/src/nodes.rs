@@ -15,7 +15,7 @@ use sluice_control::{
     cluster::{Cluster, Primary},
     reading::{Lag, Node, NodeState, Standby},
 };
-use sluice_core::hub::Hub;
+use sluice_core::{hub::Hub, lsn::Lsn};
 use sluice_patroni::{AskError, Members, Own};
 use tokio::{
     sync::{mpsc, watch},
@@ -82,7 +82,10 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
 
 fn with_readers(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Cluster>> {
     let has_readers = |cluster: &Arc<str>| {
-        snapshot.databases.iter().any(|it| it.reading.is_some() && it.cluster.as_ref() == Some(cluster))
+        snapshot
+            .databases
+            .iter()
+            .any(|it| (it.reading.is_some() || it.read_only.is_some()) && it.cluster.as_ref() == Some(cluster))
     };
     snapshot.clusters.iter().map(|standing| &standing.cluster).filter(move |cluster| has_readers(&cluster.name))
 }
@@ -158,6 +161,7 @@ impl Watcher {
                 && let Some(end) = end_of_log(own, primary)
             {
                 self.log.note(begun, primary.timeline, end);
+                self.hub.tell_log(&self.cluster.name, Lsn(end));
                 primary_answers = true;
             }
             said.insert(member.name.clone(), own);

@@ -64,8 +64,8 @@ impl Host for SimHost {
 
     fn connect_failed(&mut self, _: &Address, _: &Address) {}
 
-    fn connect(&mut self, _: &Address) -> io::Result<SimSocket> {
-        self.network.begin_connect()
+    fn connect(&mut self, address: &Address) -> io::Result<SimSocket> {
+        self.network.begin_connect(address)
     }
 
     fn post(&mut self, worker: u16, parcel: Parcel<SimSocket>) {

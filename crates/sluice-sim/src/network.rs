@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 
-use sluice_core::{ids::ServerRef, io::PeerAddress};
+use sluice_core::{
+    ids::ServerRef,
+    io::{Address, PeerAddress},
+};
 use sluice_net::{LinkId, Socket};
 
 use crate::{Faults, bytes::Bytes};
@@ -70,6 +73,8 @@ pub(crate) enum End {
 pub(crate) struct Pipe {
     address: PeerAddress,
     connect: Connect,
+    /// The place that a worker connects to.
+    place: Option<Address>,
     /// The connection at the worker that has it, once that has asked for anything.
     link: Option<(u16, LinkId)>,
     /// Bytes that the peer has written and no worker has read.
@@ -281,6 +286,11 @@ impl Network {
         self.0.borrow_mut().report(worker, Ready::Mail);
     }
 
+    /// The place that a worker has connected to by that pipe.
+    pub fn place(&self, pipe: PipeId) -> Option<Address> {
+        self.0.borrow().pipes[pipe].place.clone()
+    }
+
     /// Bytes of a peer that no worker has read.
     pub fn unread(&self, pipe: PipeId) -> usize {
         self.0.borrow().pipes[pipe].up.len()
@@ -324,7 +334,7 @@ impl Network {
     }
 
     /// A connect of a worker begins; `None` if it fails before that.
-    pub(crate) fn begin_connect(&self) -> io::Result<SimSocket> {
+    pub(crate) fn begin_connect(&self, place: &Address) -> io::Result<SimSocket> {
         let mut state = self.0.borrow_mut();
         let percent = state.faults.no_socket_percent;
         if state.faults.happens(percent) {
@@ -332,6 +342,7 @@ impl Network {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
         let pipe = state.add(PeerAddress::Local, Connect::UnderWay);
+        state.pipes[pipe].place = Some(place.clone());
         Ok(SimSocket { network: self.clone(), pipe })
     }
 
@@ -361,6 +372,7 @@ impl State {
         self.pipes.push(Pipe {
             address,
             connect,
+            place: None,
             link: None,
             up: Bytes::default(),
             pieces: VecDeque::new(),

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod catalog;
+mod commits;
 mod crashes;
 mod deadlocks;
 mod durability;

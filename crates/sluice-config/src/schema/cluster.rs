@@ -1,6 +1,6 @@
 //! `[[cluster]]`, and the key of a `[[database]]` that names one.
 
-use sluice_control::reading::Target;
+use sluice_control::reading::{Scope, Target};
 
 use super::{Absent, DAY, HOUR, Key, NAME, Table, ms, seconds};
 use crate::kinds::{FilePath, RestUrls, Size, Text, Time, Words};
@@ -92,4 +92,29 @@ pub(crate) static MAX_LAG_BYTES: Key<Size> = Key {
     kind: Size { min: 1 << 10, max: 1 << 31 },
     absent: Absent::Means("`max_lag` alone"),
     meaning: "The same in bytes of log that it has not replayed.",
+};
+
+pub(crate) static READ_ONLY_TRANSACTIONS: Key<Words<bool>> = Key {
+    name: "read_only_transactions",
+    kind: Words(&[("primary", false), ("standby", true)]),
+    absent: Absent::Default("\"primary\""),
+    meaning: "Where a transaction runs that a client begins with `BEGIN READ ONLY` (or `START TRANSACTION READ ONLY`, with \
+              an isolation level or without). `\"standby\"`: at a standby where its first statement shows that this makes \
+              no difference; see [Read-only transactions at standbys](#read-only-transactions-at-standbys).",
+};
+
+pub(crate) static CAUSAL_READS: Key<Words<Option<Scope>>> = Key {
+    name: "causal_reads",
+    kind: Words(&[("none", None), ("local", Some(Scope::Local)), ("global", Some(Scope::Global))]),
+    absent: Absent::Means("`\"local\"` with `read_only_transactions = \"standby\"`, and otherwise `\"none\"`"),
+    meaning: "The commits that a transaction finds at a standby, however far that is behind. `\"none\"`: those that it has. \
+              `\"local\"`: the client's own. `\"global\"`: all that clients of this pool were told of before the transaction \
+              began. Servers need Sluice's extension; see [Causal reads](#causal-reads).",
+};
+
+pub(crate) static CAUSAL_READS_TIMEOUT: Key<Time> = Key {
+    name: "causal_reads_timeout",
+    kind: Time { min: ms(1), max: seconds(HOUR) },
+    absent: Absent::Means("`\"1s\"` where `causal_reads` is not `\"none\"`"),
+    meaning: "How long a transaction waits for its standby to have those; then it is run at the primary.",
 };

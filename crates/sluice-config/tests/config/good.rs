@@ -3,7 +3,10 @@
 use std::{path::Path, time::Duration};
 
 use sluice_config::{Config, DriverChoice, Method, Policy, SecretSource, ServerAddress};
-use sluice_control::settings::{Limits, PoolMode, PoolSettings, Sharing};
+use sluice_control::{
+    reading::{Causal, Scope, Target},
+    settings::{Limits, PoolMode, PoolSettings, Sharing},
+};
 
 fn parse(text: &str) -> Config {
     sluice_config::parse(text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{text}\n{report}"))
@@ -99,4 +102,47 @@ fn servers_and_logins() {
     let Some(SecretSource::Lookup(lookup)) = config.auth.secrets else { panic!("no look-up") };
     assert_eq!((lookup.user.as_str(), lookup.query.as_str()), ("sluice", "SELECT secret($1)"));
     assert_eq!(lookup.cache, Duration::from_secs(60));
+}
+
+#[test]
+fn transactions_at_standbys_find_what_is_said_or_their_clients_own() {
+    let config = parse(
+        r#"
+        auth.method = "trust"
+        [[cluster]]
+        name = "main"
+        patroni = ["http://10.0.0.1:8008"]
+        [[database]]
+        name = "app"
+        cluster = "main"
+        read_only_transactions = "standby"
+        max_lag = "10s"
+        [[database]]
+        name = "strict"
+        cluster = "main"
+        read_only_transactions = "standby"
+        causal_reads = "global"
+        causal_reads_timeout = "50ms"
+        [[database]]
+        name = "app:ro"
+        cluster = "main"
+        target_session_attrs = "prefer-standby"
+        causal_reads = "global"
+        [[database]]
+        name = "plain:ro"
+        cluster = "main"
+        target_session_attrs = "standby"
+        "#,
+    );
+    let causal = |scope, ms| Some(Causal { scope, timeout: Duration::from_millis(ms) });
+    let expected = [
+        (true, causal(Scope::Local, 1000)),
+        (true, causal(Scope::Global, 50)),
+        (false, causal(Scope::Global, 1000)),
+        (false, None),
+    ];
+    let read = config.databases.iter().map(|it| (it.read_only.is_some(), it.causal));
+    assert_eq!(read.collect::<Vec<_>>(), expected);
+    let read_only = config.databases[0].read_only.as_ref().expect("it is there");
+    assert_eq!((read_only.target, read_only.lag_max), (Target::Standby, Duration::from_secs(10)));
 }

@@ -37,8 +37,10 @@ pub(crate) struct Step<'a> {
 pub(crate) fn expected(model: &Model) -> Content {
     let mut configuration = model.configuration.clone();
     for database in &mut configuration.databases {
+        database.readers = model.readers.get(&database.name).map(|it| it.1.clone()).unwrap_or_default();
+        let primary = database.cluster.as_ref().and_then(|cluster| model.primary(cluster));
         match database.reading {
-            Some(_) => database.readers = model.readers.get(&database.name).map(|it| it.1.clone()).unwrap_or_default(),
+            Some(_) => database.spare = primary.filter(|_| database.causal.is_some()).map(|it| it.address.clone()),
             None => database.address = model.place(database.cluster.as_ref(), &database.address),
         }
     }
@@ -82,9 +84,10 @@ pub(crate) fn check(step: &Step<'_>, model: &Model) {
     same_values(step);
     for database in &step.snapshot.databases {
         match database.reading {
-            Some(_) => readers(database, model),
+            Some(_) => assert_eq!(database.address, Address::Readers(database.cluster.clone().expect("it has one"))),
             None => primaries(database, model),
         }
+        readers(database, model);
     }
     look_up(step.snapshot, model);
 }
@@ -141,8 +144,7 @@ fn primaries(database: &Database, model: &Model) {
 
 /// Readers are at nodes that have been seen, none of them twice, and a standby among them is no primary.
 fn readers(database: &Database, model: &Model) {
-    let cluster = database.cluster.as_ref().expect("readers are a cluster's");
-    assert_eq!(database.address, Address::Readers(cluster.clone()));
+    let Some(cluster) = &database.cluster else { return assert!(database.readers.is_empty(), "they are a cluster's") };
     let primary = model.primary(cluster);
     for (index, reader) in database.readers.iter().enumerate() {
         let is_primary = primary.is_some_and(|it| it.address == reader.address);

@@ -11,7 +11,7 @@ use sluice_control::{
     access::{Access, AccessRules, Admin, LookUp, Method, Policy, Users},
     address::{Address, Network},
     cluster::{Cluster, Rest},
-    reading::{Reading, Target},
+    reading::{Causal, Reading, Scope, Target},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing, UserLimits},
 };
 use sluice_hba::{RuleRow, Rules, ServerRules};
@@ -100,7 +100,11 @@ impl Operator {
             address: Address::Tcp(rng.pick(&HOSTS).to_owned(), 5432),
             cluster: rng.percent(60).then(|| rng.pick(&CLUSTERS).into()),
             reading: rng.percent(50).then(|| reading(rng)),
+            read_only: rng.percent(50).then(|| Reading { target: Target::Standby, ..reading(rng) }),
+            causal: rng.percent(50).then(|| causal(rng)),
+            reports_commits: rng.percent(50),
             readers: Vec::new(),
+            spare: None,
             tls: rng.pick(&[0, 1, 2].map(|at| &self.tls[at])).clone(),
             dbname: rng.percent(30).then(|| "elsewhere".to_owned()),
             user: rng.percent(30).then(|| rng.pick(&USERS).to_owned()),
@@ -123,7 +127,11 @@ impl Operator {
                     address,
                     cluster,
                     reading,
+                    read_only,
+                    causal,
+                    reports_commits,
                     readers,
+                    spare,
                     tls,
                     dbname,
                     user,
@@ -261,6 +269,8 @@ impl Operator {
             let is_there = |name: &Arc<str>| clusters.iter().any(|it| it.name == *name);
             database.cluster = database.cluster.take().filter(is_there);
             database.reading = database.reading.take().filter(|_| database.cluster.is_some());
+            let leads = database.cluster.is_some() && database.reading.is_none();
+            database.read_only = database.read_only.take().filter(|_| leads);
             match (&database.cluster, &database.address) {
                 (Some(cluster), _) if database.reading.is_some() => {
                     database.address = Address::Readers(cluster.clone())
@@ -343,6 +353,10 @@ fn reading(rng: &mut Rng) -> Reading {
         lag_max: Duration::from_secs(rng.pick(&[4, 10])),
         lag_bytes_max: rng.percent(30).then(|| rng.pick(&[100, 1000])),
     }
+}
+
+fn causal(rng: &mut Rng) -> Causal {
+    Causal { scope: rng.pick(&[Scope::Local, Scope::Global]), timeout: Duration::from_secs(rng.pick(&[1, 2])) }
 }
 
 fn pool(rng: &mut Rng) -> PoolSettings {

@@ -124,7 +124,7 @@ impl Model {
 
     /// Whether readers of a database may go to a node that is so far behind at most.
     fn will_do(&self, database: &Database, node: &Node, share: u32) -> bool {
-        let Some(reading) = &database.reading else { return false };
+        let Some(reading) = database.reading.as_ref().or(database.read_only.as_ref()) else { return false };
         let Some(primary) = database.cluster.as_ref().and_then(|it| self.primary(it)) else { return false };
         let NodeState::Standby(standby) = &node.state else { return false };
         let is_current = (standby.timeline, &standby.system) == (primary.timeline, &primary.system);
@@ -137,7 +137,8 @@ impl Model {
 
     /// The nodes for a database's readers now.
     fn readers_of(&self, database: &Database) -> (Vec<Reader>, u64) {
-        let (Some(reading), Some(cluster)) = (&database.reading, &database.cluster) else { return (Vec::new(), 0) };
+        let reading = database.reading.as_ref().or(database.read_only.as_ref());
+        let (Some(reading), Some(cluster)) = (reading, &database.cluster) else { return (Vec::new(), 0) };
         let before = self.readers.get(&database.name).filter(|(of, _)| of == cluster);
         let was_one = |node: &Node| {
             before.is_some_and(|(_, all)| all.iter().any(|it| it.address == node.address && !it.is_primary))

@@ -516,7 +516,7 @@ impl<I: Io> ServerRelay<'_, I> {
                         // Nothing of the client's goes to a server that is not what it takes it for.
                         _ if self.server.own_error.is_some() => {}
                         // What a server was asked is acted on before the client goes on.
-                        Own::Probe | Own::Names | Own::Outcome => {}
+                        Own::Probe | Own::Names | Own::Outcome | Own::Replayed => {}
                         _ => {
                             self.server.preparation = Preparation::Done;
                             self.resumes = true;

@@ -162,20 +162,31 @@ impl Engine {
             return None;
         }
         match session.link {
-            Link::Server(id) => {
+            Link::Server(id) if session.reads.catch_up.is_none() => {
                 // Where nothing but Sluice's own runs, it is for what the client has sent meanwhile, and nothing later.
                 let has_sent =
                     |server: &Server| server.exchange.replies().have_clients() || server.exchange.has_open_batch();
                 let is_for_something = !client.pending.is_empty() || self.servers.get(id).is_some_and(has_sent);
                 return is_for_something.then(|| self.send_cancel(now, id, io)).flatten();
             }
-            Link::Waiting(ticket) => {
+            Link::Waiting(_) | Link::Server(_) => {
                 // The query has not begun: it is taken out of what the client has sent.
                 let request = first_request(&client.pending);
-                if request.bytes == 0 || !session.pool.state().leave(ticket) {
+                if request.bytes == 0 {
                     return None;
                 }
+                match session.link {
+                    Link::Server(id) => {
+                        if let Some(server) = self.servers.get_mut(id) {
+                            server.stop_catching_up(now + SETTLE_TIMEOUT);
+                            self.todo.push_back(Todo::Settle(id));
+                        }
+                    }
+                    Link::Waiting(ticket) if session.pool.state().leave(ticket) => {}
+                    _ => return None,
+                }
                 session.link = Link::None;
+                session.come_home();
                 let here = request.bytes.min(client.pending.len());
                 client.pending.drain(..here);
                 if here < request.bytes {

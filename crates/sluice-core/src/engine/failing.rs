@@ -31,6 +31,10 @@ impl Engine {
         io: &mut impl Io,
     ) {
         let OwnError { own, error } = failed;
+        if own == Own::Replayed {
+            self.leave_standby(now, (client, server), io);
+            return;
+        }
         let is_refused_there = self.is_refused_there(server, &error);
         let passes = may_pass(&error);
         let state = &self.servers[server];

@@ -185,8 +185,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         match &self.server {
             None if self.is_transaction_mode() => {
                 let step = self.unattached(seen);
-                if matches!(step, Step::Next) {
-                    self.last = Some(seen.kind);
+                match step {
+                    Step::Next => self.last = Some(seen.kind),
+                    Step::Stop(Stop::NeedServer) => self.note_first(seen),
+                    _ => {}
                 }
                 step
             }
@@ -196,6 +198,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 Admission::AfterAnswers => self.wait_for_answers(),
                 Admission::Now if !self.fits(seen) => Step::Stop(Stop::NeedOther),
                 Admission::Now => {
+                    if let Some(error) = self.check_at_standby(seen) {
+                        return Step::Stop(Stop::Broken(error));
+                    }
                     let step = self.attached(seen);
                     if matches!(step, Step::Next) && !is_of_copy(seen.kind) {
                         self.last = Some(seen.kind);

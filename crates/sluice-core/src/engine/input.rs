@@ -149,7 +149,10 @@ impl Engine {
                 stop @ (Stop::NeedServer | Stop::NeedOther) => {
                     match stop {
                         Stop::NeedOther => self.replace_server(now, id, io),
-                        _ => self.acquire(now, id, io),
+                        _ => {
+                            self.choose_node(now, id, io);
+                            self.acquire(now, id, io);
+                        }
                     }
                     match self.clients.get(id)?.session()?.link {
                         Link::Server(_) => {}

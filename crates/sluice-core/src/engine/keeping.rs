@@ -57,6 +57,7 @@ impl Engine {
         let Some(Client { phase, stream, conn, .. }) = self.clients.get_mut(client) else { return };
         match phase {
             Phase::Open(session) if session.commit.is_some() => self.tell_outcome(now, client, server, io),
+            Phase::Open(session) if session.reads.catch_up.is_some() => self.how_far(now, (client, server), io),
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
             Phase::Open(_) if state.lent.are_in_doubt() => ask_for_names(state, &mut self.scratch, io),
@@ -137,7 +138,7 @@ impl Engine {
         let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_back(now, &state.opened);
         if pins.is_empty() || gives_way() {
             self.let_go(now, client, server, io);
-        } else if state.keep(reference, recall_at) {
+        } else if !session.reads.is_away() && state.keep(reference, recall_at) {
             put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
             self.arm(server);
             self.begin_begun(now, client, server, io);
@@ -145,7 +146,7 @@ impl Engine {
             // Without its server the client is told that it has used no sequence, which many never ask.
             self.let_go(now, client, server, io);
         } else {
-            let error = refusal(state);
+            let error = if session.reads.is_away() { held_elsewhere(state) } else { refusal(state) };
             self.refuse_client(now, client, &error, io);
         }
     }
@@ -355,6 +356,16 @@ const HAS_LOGIN_TRIGGERS: &str = "(SELECT dathasloginevt FROM pg_catalog.pg_data
 /// an operator may have called them, which no text shows, and what they have left nobody knows.
 const HAS_FUNCTIONS: &str = "EXISTS (SELECT FROM pg_catalog.pg_proc \
     WHERE oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid)";
+
+/// The error of a client whose transaction has left something on a server that it was to have for that alone.
+fn held_elsewhere(server: &Server) -> ErrorResponse {
+    let held = server.session.pins().in_words();
+    let error = format!("the session holds {held} on the server to which its transaction was led");
+    ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(
+        "Where transactions read at another node than their session's, they can't leave anything there: see \
+         \"read_only_transactions\" and \"causal_reads\" in the pool's configuration.",
+    )
+}
 
 fn refusal(server: &Server) -> ErrorResponse {
     let held = server.session.pins().in_words();

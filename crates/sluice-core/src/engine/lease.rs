@@ -25,12 +25,13 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
+    causal::begin_catching_up,
     client_address::{find_address_function, report_address},
     failing::TRIES_MAX,
     frontend::Parting,
     keeping::{begin_session, idle_holder, is_to_be_followed, put_in_order, put_in_place, request_recall, send_probe},
     losing::loss,
-    outcomes::{ask_for_outcome, no_answer},
+    outcomes::ask_for_outcome,
     own_queries::send_own,
     resume_server,
     sequences::change_server,
@@ -69,7 +70,8 @@ impl Engine {
         }
         let pool = session.pool.clone();
         let (generation, startup) = (session.generation, &session.startup);
-        let wants = Wants { made: &session.made, generation, startup, purpose };
+        let until = session.reads.catch_up.filter(|_| session.reads.is_away()).map(|catch_up| catch_up.until);
+        let wants = Wants { made: &session.made, generation, startup, purpose, until };
         let acquired = how(&mut pool.state(), now, client, wants);
         match acquired {
             Acquired::Server(server) if server.worker == self.worker => {
@@ -122,6 +124,7 @@ impl Engine {
         session.link = Link::Server(id);
         server.role = Role::Serving(client.id);
         server.is_in_use = false;
+        server.asked_until = None;
         server.meter.forget();
         let waited = session.waits_since.take().map_or(Duration::ZERO, |since| now.since(since));
         server.running.begin(waited);
@@ -145,15 +148,32 @@ impl Engine {
             self.arm(id);
             return;
         }
+        if let Some(catch_up) = session.reads.want_more_than(server.replayed) {
+            begin_catching_up(server, catch_up, &mut self.scratch, io);
+            self.arm(id);
+            return;
+        }
         if let Some(start) = start {
             begin_session(server, &start, &mut self.scratch, io);
-        } else {
-            put_in_place(server, &session.profile, &session.made, &mut self.scratch, io);
-            change_server(server, session, client, &mut self.scratch, io);
-            report_address(server, peer, &mut self.scratch, io);
+            self.begin_begun(now, client.id, id, io);
+            self.todo.push_back(Todo::Input(client.id));
+            return;
         }
-        self.begin_begun(now, client.id, id, io);
-        self.todo.push_back(Todo::Input(client.id));
+        self.take_up(now, client.id, id, io);
+    }
+
+    /// A client's transaction may go to its server, once its settings are in place there.
+    pub(super) fn take_up(&mut self, now: Time, id: ClientId, server: ServerId, io: &mut impl Io) {
+        let (Some(client), Some(state)) = (self.clients.get_mut(id), self.servers.get_mut(server)) else { return };
+        let (reference, peer) = (ClientRef { worker: self.worker, id, serial: client.serial }, client.peer);
+        let Some(session) = client.session_mut() else { return };
+        session.has_caught_up();
+        session.reads.has_unknown |= state.says_no_commits();
+        put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
+        change_server(state, session, reference, &mut self.scratch, io);
+        report_address(state, peer, &mut self.scratch, io);
+        self.begin_begun(now, id, server, io);
+        self.todo.push_back(Todo::Input(id));
     }
 
     /// Begins on a client's server what the client was told has begun: not before its messages may follow, since
@@ -254,6 +274,7 @@ impl Engine {
             if let Some(session) = state.session_mut() {
                 session.link = Link::None;
                 session.former = Vec::new();
+                session.come_home();
                 if session.pool.has_leaving() {
                     self.todo.push_back(Todo::Move(client));
                 }
@@ -479,6 +500,10 @@ impl Engine {
             }
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
+                if self.lose_standby(now, (client, id), io) {
+                    pool.login().forget_welcomes();
+                    return;
+                }
                 if self.lose_block(now, (client, id), io) || self.lose_commit(now, (client, id), io) {
                     pool.login().forget_welcomes();
                     return;
@@ -515,55 +540,6 @@ impl Engine {
         // It may have gone because the server restarts with other settings.
         pool.login().forget_welcomes();
         self.connect_for(now, &pool, io);
-    }
-
-    /// Gives up a server whose opening or settling has taken too long.
-    pub(super) fn expire_server(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
-        let Some(server) = self.servers.get_mut(id) else { return };
-        match server.role {
-            Role::Opening { deadline, .. } if now >= deadline => {
-                self.server_closed(now, id, "it did not answer within connect_timeout", io);
-            }
-            Role::Serving(client) if server.asked_until.is_some_and(|until| now >= until) => {
-                server.asked_until = None;
-                self.refuse_client(now, client, &no_answer(), io);
-            }
-            Role::Settling { deadline } if now >= deadline => {
-                let pool = server.pool.clone();
-                self.close_server(id, io);
-                self.connect_for(now, &pool, io);
-            }
-            _ => {}
-        }
-    }
-
-    /// The needs of a pool as time goes by: waits that end, servers no longer needed, connects after a pause.
-    pub(super) fn tend_pools(&mut self, now: Time, io: &mut impl Io) {
-        let mut pools = self.hub.pools_in_use();
-        pools.retain(|pool| {
-            let left = pool.leave_database(now, 1);
-            for server in left.iter().flatten() {
-                io.mail(server.worker, Mail::CloseIdle(*server));
-            }
-            left.is_none()
-        });
-        for pool in &pools {
-            let is_over = pool.budgets.are_shrinking();
-            let (refused, surplus) = {
-                let mut state = pool.state();
-                let mut surplus = state.surplus(now);
-                // One each time: there may be others that give up some.
-                surplus.extend(if is_over { state.give_up_idle() } else { None });
-                (state.expire(now), surplus)
-            };
-            for (client, error) in refused {
-                io.mail(client.worker, Mail::Refuse(client, error));
-            }
-            for server in surplus {
-                io.mail(server.worker, Mail::CloseIdle(server));
-            }
-        }
-        self.connect_for_all(now, pools, io);
     }
 
     /// Handles what a client has sent while it had to wait.

@@ -50,6 +50,7 @@ impl Engine {
         let Some(state) = self.clients.get_mut(client) else { return true };
         let Some(session) = state.session_mut() else { return true };
         session.link = Link::None;
+        session.come_home();
         session.former = Vec::new();
         session.portal = None;
         if !fails_commit {

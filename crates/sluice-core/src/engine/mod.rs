@@ -48,6 +48,7 @@
 //! | `overdue` | requests that take longer than the configuration allows |
 //! | `timers` | deadlines, and what is looked at when they come |
 //! | `lease` | the lease of a server: acquire, attach, release, put in order |
+//! | `causal` | transactions that read at standbys, and find there what was committed before |
 //! | `cancel` | CancelRequests, in and out |
 
 mod accounts;
@@ -57,6 +58,7 @@ mod backend;
 mod balancers;
 mod begin;
 mod cancel;
+mod causal;
 mod client_address;
 mod commands;
 mod console;
@@ -297,7 +299,7 @@ impl Engine {
             Mail::Fetch(server, client, pool) => self.give_away(now, server, client, &pool, io),
             Mail::FetchFailed(client) => self.fetch_failed(now, client, io),
             Mail::Refuse(client, error) => {
-                if self.is_current(client) {
+                if self.is_current(client) && !self.refused_at_standby(now, client.id, io) {
                     self.refuse_client(now, client.id, &error, io);
                 }
             }

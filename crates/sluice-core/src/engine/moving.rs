@@ -65,6 +65,10 @@ impl Engine {
     /// Moves a client without a server to the pool that has come in the place of its own, or ends it.
     pub(super) fn move_client(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
         let Some(session) = self.clients.get_mut(id).and_then(Client::session_mut) else { return };
+        if session.reads.is_away() {
+            self.leave_retired(now, id, io);
+            return;
+        }
         // Others are to have it where it has nothing under way.
         let is_let_go = || session.link == Link::None && session.pool.lets_go();
         if !session.pool.is_retired() && !is_let_go() {
@@ -106,7 +110,7 @@ impl Engine {
         match clusters.iter().find(|it| it.cluster.name == *cluster).and_then(|it| it.primary.as_ref()) {
             // What a standby says is true of a moment before, whatever becomes of it.
             Some(primary) => *node_role == Some(NodeRole::Primary) && primary.address != *address,
-            None => database.reading.is_none() && database.address != *address,
+            None => *node_role == Some(NodeRole::Primary) && database.reading.is_none() && database.address != *address,
         }
     }
 

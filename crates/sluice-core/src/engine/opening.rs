@@ -14,7 +14,7 @@ use crate::{
     ids::ServerId,
     io::{Io, LogEvent, Owner},
     mail::Mail,
-    outcome::REPORT_TRANSACTIONS,
+    outcome::{REPORT_COMMITS, REPORT_TRANSACTIONS},
     server::{Reported, Role, Server, ServerLogin},
     time::Time,
 };
@@ -79,7 +79,9 @@ impl Engine {
         let is_known_elsewhere = server.follows_statements() && upstream.cluster.is_some() && !upstream.is_for_reading;
         let reports = is_known_elsewhere.then_some(REPORT_TRANSACTIONS);
         let reads = upstream.is_for_reading.then_some(READ_ONLY);
-        let parameters = known.into_iter().chain(reports).chain(reads).chain(server.opened.startup.iter());
+        let commits = upstream.reports_commits.then_some(REPORT_COMMITS);
+        let parameters =
+            known.into_iter().chain(reports).chain(commits).chain(reads).chain(server.opened.startup.iter());
         self.scratch.clear();
         startup::put_session(&mut self.scratch, ProtocolVersion::V3_2, parameters);
         io.send(server.conn, &self.scratch);
@@ -112,7 +114,7 @@ impl Engine {
                     return None;
                 }
                 Some(Ended::Ready) => {
-                    self.opened(now, id);
+                    self.opened(now, id, io);
                     return Some(used);
                 }
             }
@@ -164,7 +166,7 @@ impl Engine {
         None
     }
 
-    fn opened(&mut self, now: Time, id: ServerId) {
+    fn opened(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
         let server = &mut self.servers[id];
         server.role = Role::Settling { deadline: now + super::SETTLE_TIMEOUT };
         server.session.note_superuser(server.parameters.get("is_superuser") == Some("on"));
@@ -176,6 +178,11 @@ impl Engine {
         if server.follows_statements() && server.pool.login().reports_otherwise(server.parameters.fingerprint()) {
             // The configuration was changed while nobody was there to hear of it.
             server.pool.reloaded();
+        }
+        if let Some(acknowledged) = server.pool.acknowledged.as_ref().filter(|_| server.says_no_commits())
+            && acknowledged.note_unknown()
+        {
+            io.log(LogEvent::CommitsUnreported { address: &server.pool.upstream.address });
         }
         server.pool.state().connected(&server.opened.startup);
         self.todo.push_back(Todo::Settle(id));

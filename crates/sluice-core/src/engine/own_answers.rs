@@ -6,6 +6,7 @@ use crate::{
     client::Waiting,
     client_address::{self, AddressFunction},
     io::{Io, LogEvent},
+    lsn::Lsn,
     outcome::Outcome,
     profile::Profile,
     replies::{Expected, Own},
@@ -60,6 +61,11 @@ impl<I: Io> ServerRelay<'_, I> {
             }
             Some(Expected::Own(Own::Outcome)) => {
                 self.server.outcome = client_address::read_text(body).and_then(Outcome::read);
+            }
+            Some(Expected::Own(Own::Replayed)) => {
+                if let Some(replayed) = client_address::read_text(body).and_then(Lsn::read) {
+                    self.server.replayed = replayed;
+                }
             }
             Some(Expected::Switch) => {
                 if let Some(row) = client_address::read_text(body) {

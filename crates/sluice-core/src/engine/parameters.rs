@@ -4,6 +4,7 @@ use sluice_wire::message;
 
 use crate::{
     io::{Io, LogEvent},
+    outcome::COMMIT_PARAMETER,
     server::{Reported, Role},
     sql::Effects,
 };
@@ -11,6 +12,20 @@ use crate::{
 use super::backend::{ServerRelay, Verdict};
 
 impl<I: Io> ServerRelay<'_, I> {
+    /// A server has said something to the pool: if it is where a commit ends, the client has to find that from now on.
+    fn note_commit(&mut self, name: &str) {
+        if name != COMMIT_PARAMETER {
+            return;
+        }
+        let Some(end) = self.server.committed else { return };
+        if let Some(acknowledged) = &self.server.pool.acknowledged {
+            acknowledged.note(end);
+        }
+        if let Some((_, session)) = &mut self.client {
+            session.reads.written = end;
+        }
+    }
+
     /// A ParameterStatus has come.
     pub(super) fn parameter_status(&mut self, body: &[u8]) -> Verdict {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
@@ -25,7 +40,10 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.server.parameters.tells_truth(name);
                 return Verdict::Swallow;
             }
-            Reported::Own => return Verdict::Swallow,
+            Reported::Own => {
+                self.note_commit(name);
+                return Verdict::Swallow;
+            }
             Reported::Unreadable => {
                 let address = &self.server.pool.upstream.address;
                 self.io.log(LogEvent::ReportUnreadable { address, report: value });

@@ -6,12 +6,13 @@ use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 use crate::{
     ids::{CancelId, ClientId, ServerId},
     io::Io,
+    mail::Mail,
     replies::Expected,
     server::{Role, Server},
     time::Time,
 };
 
-use super::Engine;
+use super::{Engine, outcomes::no_answer};
 
 /// The time that a server whose client is gone may go on after a cancel, before it gets another: the first one may have
 /// come before the query did, and is lost then.
@@ -144,6 +145,59 @@ fn cancel_again(server: &Server) -> Option<Time> {
     let is_busy = matches!(server.role, Role::Settling { .. }) && !server.is_settled();
     let is_own = matches!(server.exchange.replies().front(), Some(Expected::Own(_)));
     server.cancels.repeats_at().filter(|_| is_busy && !is_own)
+}
+
+impl Engine {
+    /// Gives up a server whose opening or settling has taken too long.
+    pub(super) fn expire_server(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        match server.role {
+            Role::Opening { deadline, .. } if now >= deadline => {
+                self.server_closed(now, id, "it did not answer within connect_timeout", io);
+            }
+            Role::Serving(client) if server.asked_until.is_some_and(|until| now >= until) => {
+                server.asked_until = None;
+                if !self.lose_standby(now, (client, id), io) {
+                    self.refuse_client(now, client, &no_answer(), io);
+                }
+            }
+            Role::Settling { deadline } if now >= deadline => {
+                let pool = server.pool.clone();
+                self.close_server(id, io);
+                self.connect_for(now, &pool, io);
+            }
+            _ => {}
+        }
+    }
+
+    /// The needs of a pool as time goes by: waits that end, servers no longer needed, connects after a pause.
+    pub(super) fn tend_pools(&mut self, now: Time, io: &mut impl Io) {
+        let mut pools = self.hub.pools_in_use();
+        pools.retain(|pool| {
+            let left = pool.leave_database(now, 1);
+            for server in left.iter().flatten() {
+                io.mail(server.worker, Mail::CloseIdle(*server));
+            }
+            left.is_none()
+        });
+        for pool in &pools {
+            let is_over = pool.budgets.are_shrinking();
+            let (refused, surplus) = {
+                let mut state = pool.state();
+                let mut surplus = state.surplus(now);
+                // One each time: there may be others that give up some.
+                surplus.extend(if is_over { state.give_up_idle() } else { None });
+                (state.expire(now), surplus)
+            };
+            for (client, error) in refused {
+                io.mail(client.worker, Mail::Refuse(client, error));
+            }
+            for server in surplus {
+                io.mail(server.worker, Mail::CloseIdle(server));
+            }
+        }
+        self.connect_for_all(now, pools, io);
+    }
 }
 
 /// The time up to which a cancel waits for a BEGIN.

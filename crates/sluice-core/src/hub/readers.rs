@@ -82,7 +82,7 @@ pub(super) fn place(pools: &BTreeMap<Key, Arc<Pool>>, entry: &Database, database
     if entry.reading.is_none() {
         return entry.address.clone();
     }
-    let mut addresses = entry.addresses();
+    let mut addresses = entry.places();
     if addresses.len() == 1 {
         return addresses.remove(0);
     }
@@ -110,7 +110,7 @@ impl Shares {
         if entry.reading.is_none() {
             return;
         }
-        let come = came(entry, before.database(&pool.database)).len() as u32;
+        let come = came(entry, before.database(&pool.database), Database::places).len() as u32;
         if come == 0 {
             return;
         }
@@ -121,10 +121,14 @@ impl Shares {
     }
 }
 
-/// The addresses at which a database has pools, and had none.
-pub(super) fn came(entry: &Database, before: Option<&Arc<Database>>) -> Vec<Address> {
-    let known = before.map(|before| before.addresses()).unwrap_or_default();
-    entry.addresses().into_iter().filter(|address| !known.contains(address)).collect()
+/// The addresses that a database has, and had not.
+pub(super) fn came(
+    entry: &Database,
+    before: Option<&Arc<Database>>,
+    addresses: fn(&Database) -> Vec<Address>,
+) -> Vec<Address> {
+    let known = before.map(|before| addresses(before)).unwrap_or_default();
+    addresses(entry).into_iter().filter(|address| !known.contains(address)).collect()
 }
 
 impl Hub {

@@ -28,6 +28,8 @@ pub struct Upstream {
     pub node_role: Option<NodeRole>,
     /// Whether its sessions are for reading: their transactions are read-only unless they say otherwise.
     pub is_for_reading: bool,
+    /// Whether its sessions are to say where their commits end in the log.
+    pub reports_commits: bool,
     /// The encryption on the way to it, if any is wanted.
     pub tls: Option<Arc<ClientTls>>,
     /// The database's name there.
@@ -65,12 +67,13 @@ impl Upstream {
     /// The one of a role, where clients name a database that the configuration has this entry for.
     pub(super) fn new(entry: &Database, database: &str, role: &str, address: Address) -> Self {
         let is_for_reading = entry.reading.is_some();
-        let reads_standby = is_for_reading && !entry.reader(&address).is_some_and(|reader| reader.is_primary);
-        let node_role = if reads_standby { NodeRole::Standby } else { NodeRole::Primary };
+        let is_primary = entry.is_primary(&address).unwrap_or(!is_for_reading);
+        let node_role = if is_primary { NodeRole::Primary } else { NodeRole::Standby };
         Self {
             address,
             node_role: entry.cluster.as_ref().map(|_| node_role),
             is_for_reading,
+            reports_commits: entry.reports_commits && is_primary,
             cluster: entry.cluster.clone(),
             tls: entry.tls.clone(),
             dbname: entry.dbname_for(database).to_owned(),

@@ -25,6 +25,7 @@ fn wants() -> Wants<'static> {
         generation: Generation::FIRST,
         startup: &StartupParameters::NONE,
         purpose: Purpose::Work,
+        until: None,
     }
 }
 
@@ -287,4 +288,20 @@ fn what_one_client_begins_with_is_no_trouble_of_others() {
     let opened = Opened { startup: a, ..opened(NOW) };
     assert_eq!(pool.connect_failed(NOW, &opened, &error, true), [(client(0), error.clone())]);
     assert_eq!(pool.reserve(NOW), Some(b), "and at once");
+}
+
+#[test]
+fn who_could_have_another_pools_server_waits_no_longer_than_it_says() {
+    let mut pool = pool(1);
+    let until = |time| Wants { until: Some(NOW + time), ..wants() };
+    let second = Duration::from_secs(1);
+    pool.acquire(NOW, client(1), wants());
+    pool.acquire(NOW, client(2), until(second));
+    pool.acquire(NOW, client(3), until(2 * second));
+    let refused = |pool: &mut PoolState, now| pool.expire(now).into_iter().map(|(it, _)| it).collect::<Vec<_>>();
+    assert_eq!(refused(&mut pool, NOW + second / 2), []);
+    assert_eq!(refused(&mut pool, NOW + second), [client(2)]);
+    // Also while nothing is given out.
+    pool.set_paused(NOW + second, true);
+    assert_eq!(refused(&mut pool, NOW + 2 * second), [client(3)]);
 }

@@ -12,6 +12,9 @@ impl PoolState {
     /// Those who have waited long enough, with the reason.
     pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
         let mut refused = Vec::new();
+        while let Some(waiter) = self.waiters.pop_where(|waiter| waiter.until.is_some_and(|until| now >= until)) {
+            refused.push((waiter.client, Arc::new(self.wait_error())));
+        }
         if self.paused {
             return refused;
         }

@@ -221,6 +221,8 @@ pub enum Own {
     Remains,
     /// Asks what has become of a COMMIT whose answer was lost with another server.
     Outcome,
+    /// Asks a standby how far it has replayed.
+    Replayed,
     /// Asks for the function to which clients' addresses are reported.
     FindAddressFunction,
     /// Reports a client's address to it.
@@ -236,7 +238,7 @@ impl Own {
         match self {
             Self::FindAddressFunction | Self::ReportAddress => true,
             Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
-            Self::Prepare | Self::Names | Self::Remains | Self::Outcome | Self::AfterCopy => false,
+            Self::Prepare | Self::Names | Self::Remains | Self::Outcome | Self::Replayed | Self::AfterCopy => false,
         }
     }
 }

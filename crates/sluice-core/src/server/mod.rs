@@ -30,7 +30,8 @@ use crate::{
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, Conn, ServerRef},
     logins::Opened,
-    outcome::{LostCommit, Mark, Outcome, TRANSACTION_PARAMETER},
+    lsn::Lsn,
+    outcome::{COMMIT_PARAMETER, LostCommit, Mark, Outcome, TRANSACTION_PARAMETER},
     profile::Profile,
     replies::Own,
     slow::Request,
@@ -127,6 +128,10 @@ pub struct Server {
     pub mark: Option<Mark>,
     /// Its word about a COMMIT whose answer was lost with another server.
     pub outcome: Option<Outcome>,
+    /// The end of its session's last commit in the log; `None` if it does not say.
+    pub committed: Option<Lsn>,
+    /// The place up to which it had replayed the log when it was asked last, as a standby.
+    pub replayed: Lsn,
     /// The time up to which its client waits for that.
     pub asked_until: Option<Time>,
     /// Whether it has told its client why it ends the connection.
@@ -254,6 +259,8 @@ impl Server {
             own_error: None,
             mark: None,
             outcome: None,
+            committed: None,
+            replayed: Lsn::START,
             asked_until: None,
             said_why: false,
             cancels: Cancels::new(now),
@@ -407,6 +414,7 @@ impl Server {
                 }
             }
             TRANSACTION_PARAMETER => self.mark = Mark::read(value),
+            COMMIT_PARAMETER => self.committed = Lsn::read(value).or(self.committed),
             _ if is_own_parameter(name) => {}
             _ => {
                 self.parameters.set(name, value);
@@ -414,6 +422,17 @@ impl Server {
             }
         }
         Reported::Own
+    }
+
+    /// Its client does not wait any more for it to have replayed more.
+    pub fn stop_catching_up(&mut self, deadline: Time) {
+        self.role = Role::Settling { deadline };
+        (self.preparation, self.asked_until) = (Preparation::None, None);
+    }
+
+    /// Whether it has been asked to say where its commits are, and does not know how: the extension is missing.
+    pub fn says_no_commits(&self) -> bool {
+        self.pool.upstream.reports_commits && self.committed.is_none()
     }
 
     /// Nothing of its last client is left on the way to it or from it: anybody may have it.

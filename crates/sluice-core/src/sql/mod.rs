@@ -8,6 +8,7 @@ mod harmless;
 mod lexer;
 mod outline;
 mod resets;
+mod standby;
 mod statements;
 mod unicode;
 mod ways;
@@ -22,6 +23,7 @@ pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, reads_literals, returns_rows};
 pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
+pub(crate) use standby::is_the_same_at_standby;
 pub(crate) use statements::statements_named;
 pub(crate) use unicode::spelled_out;
 
@@ -58,9 +60,19 @@ pub struct Begin {
 }
 
 impl Begin {
+    /// Whether its transaction is read-only by its own words.
+    pub fn is_read_only(&self) -> bool {
+        self.sql.ends_with("READ ONLY")
+    }
+
+    /// Whether it says its transaction's isolation level.
+    pub fn has_isolation(&self) -> bool {
+        self.sql.contains("ISOLATION")
+    }
+
     /// Whether its transaction goes by one snapshot, where the session has that `default_transaction_isolation`.
     pub fn has_one_snapshot(&self, default: Option<&[u8]>) -> bool {
-        match self.sql.contains("ISOLATION") {
+        match self.has_isolation() {
             true => self.sql.contains("REPEATABLE"),
             false => default.is_some_and(|level| !level.starts_with(b"read")),
         }

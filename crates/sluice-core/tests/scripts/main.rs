@@ -6,6 +6,7 @@
 mod accounts;
 mod balancers;
 mod bounds;
+mod causal;
 mod clusters;
 mod copies;
 mod draining;

@@ -53,8 +53,8 @@ pub(crate) struct Table {
     reports: bool,
     /// The version that servers report.
     version: &'static str,
-    /// A parameter that servers report besides, and its value.
-    reported: Option<(&'static str, &'static str)>,
+    /// Parameters that servers report besides, and their values.
+    reported: Vec<(&'static str, &'static str)>,
 }
 
 /// The database that a table's clients name, whatever they call it.
@@ -119,13 +119,14 @@ impl Table {
             startups: HashMap::new(),
             version: "15.0",
             reports: false,
-            reported: None,
+            reported: Vec::new(),
         }
     }
 
     /// Servers that log in from now on report that parameter as well.
     pub(crate) fn reports_at_login(&mut self, name: &'static str, value: &'static str) {
-        self.reported = Some((name, value));
+        self.reported.retain(|(known, _)| *known != name);
+        self.reported.push((name, value));
     }
 
     /// The configuration has this database from now on, in place of what it had.
@@ -230,7 +231,7 @@ impl Table {
             self.startups.insert(side, startup);
             let mut welcome = AUTHENTICATION_OK.to_vec();
             message::put_parameter_status(&mut welcome, "server_version", self.version);
-            if let Some((name, value)) = self.reported {
+            for (name, value) in &self.reported {
                 message::put_parameter_status(&mut welcome, name, value);
             }
             if self.reports {

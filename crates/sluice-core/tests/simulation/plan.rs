@@ -8,7 +8,7 @@ use sluice_control::{
     access::{Access, LookUp, Method, Policy, Users},
     address::Address,
     cluster::Cluster,
-    reading::{Reading, Target},
+    reading::{Causal, Reading, Scope, Target},
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
 use sluice_core::time::Time;
@@ -28,8 +28,14 @@ pub(crate) const PARSE_BYTES_MAX: u32 = 100 << 10;
 /// Two ways to the server.
 pub(crate) const ADDRESSES: [&str; 2] = ["/simulated", "/the/same"];
 
+/// The way to the primary of a cluster whose standbys these are.
+pub(crate) const PRIMARY: &str = "/primary";
+
 /// Any standby will do that is seen.
 const READING: Reading = Reading { target: Target::Standby, lag_max: Duration::from_secs(1), lag_bytes_max: None };
+
+/// They are waited for, and often not for long enough.
+const CAUSAL: Causal = Causal { scope: Scope::Global, timeout: Duration::from_millis(200) };
 
 /// The number of kinds of runs.
 pub(crate) const KINDS: u64 = 16;
@@ -50,6 +56,8 @@ pub(crate) struct Plan {
     /// Whether clients are readers of that cluster: the addresses are those of its standbys, and another configuration is
     /// that others of them will do.
     pub(crate) reads: bool,
+    /// Whether those find what was committed before, or go to the primary.
+    pub(crate) is_causal: bool,
     /// Whether servers say by themselves what their sessions hold.
     pub(crate) reports: bool,
     pub(crate) servers: u32,
@@ -215,6 +223,7 @@ impl Plan {
             plan.in_cluster = true;
             plan.pool.failover_timeout = Some(plan.pool.connect_timeout);
             plan.reads = rng.percent(40);
+            plan.is_causal = plan.reads && plan.is_transaction_mode() && rng.percent(50);
         }
         plan
     }
@@ -259,6 +268,7 @@ impl Plan {
             tells: rng.percent(30),
             in_cluster: false,
             reads: false,
+            is_causal: false,
             reports: rng.percent(30),
             servers: 100,
             shares: [None; 3],
@@ -349,6 +359,8 @@ impl Plan {
             servers: self.shares[2],
             cluster: self.in_cluster.then(|| "main".into()),
             reading: self.reads.then_some(READING),
+            causal: self.is_causal.then_some(CAUSAL),
+            reports_commits: self.is_causal,
             ..Database::any_at(address, self.pool.clone())
         };
         let cluster = Cluster { name: "main".into(), members: Vec::new(), tls: None };

@@ -2,8 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sluice_control::{address::PeerAddress, settings::PoolMode};
-use sluice_core::{client_address, outcome::REPORT_TRANSACTIONS, profile::Profile};
+use sluice_control::{
+    address::{Address, PeerAddress},
+    settings::PoolMode,
+};
+use sluice_core::{
+    client_address,
+    lsn::Lsn,
+    outcome::{COMMIT_PARAMETER, REPORT_COMMITS, REPORT_TRANSACTIONS},
+    profile::Profile,
+};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, backend, framed, frontend},
     scram::{ServerBinding, ServerExchange, Verifier},
@@ -14,6 +22,7 @@ use crate::{
     agenda::{Event, PipeId, SimIo},
     language::{is_own, sleeps},
     marks::{self, Marks},
+    plan::PRIMARY,
     session::{Ends, Session, put_error},
 };
 
@@ -75,6 +84,33 @@ pub(crate) struct Postgres {
     pub(crate) verifier: Option<Verifier>,
     pub(crate) crashes: u32,
     pub(crate) served: u64,
+    /// The number of times that a standby was asked how far it has replayed.
+    pub(crate) asked: u64,
+}
+
+/// The end of what a standby is asked.
+const HOW_FAR: &[u8] = b"SELECT pg_catalog.pg_last_wal_replay_lsn()\0";
+
+/// A standby's answer to that, which stands alone or behind others.
+fn replayed(asked: &[u8], end: Lsn) -> Vec<u8> {
+    let mut out = Vec::new();
+    let statements = asked.split(|byte| *byte == b';').count();
+    for number in 1..=statements {
+        let text = if number == statements { end.to_string() } else { String::new() };
+        framed(&mut out, backend::DATA_ROW, |out| {
+            out.extend_from_slice(&[0, 1]);
+            out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+            out.extend_from_slice(text.as_bytes());
+        });
+        message::put_command_complete(&mut out, "SELECT 1");
+    }
+    out.extend_from_slice(&message::TransactionStatus::Idle.ready_for_query());
+    out
+}
+
+/// Whether a connection is one to the primary.
+fn is_primary(pipe: PipeId, io: &SimIo) -> bool {
+    io.network.place(pipe) == Some(Address::Unix(PRIMARY.into()))
 }
 
 /// The setting that a parameter of a StartupMessage is for: `options` has one at most.
@@ -97,6 +133,7 @@ impl Postgres {
             verifier,
             crashes: 0,
             served: 0,
+            asked: 0,
         }
     }
 
@@ -226,7 +263,10 @@ impl Postgres {
                             assert_eq!(reports, is_shared && io.plan.in_cluster && !reads, "who reports transactions");
                             let is_read_only = |(name, _): &(String, String)| name == "default_transaction_read_only";
                             assert_eq!(request.parameters.iter().any(is_read_only), reads, "who only reads");
-                            request.parameters.retain(|parameter| !is_report(parameter) && !is_read_only(parameter));
+                            let is_commits = |(name, _): &(String, String)| *name == REPORT_COMMITS.0;
+                            let commits = request.parameters.iter().any(is_commits);
+                            assert_eq!(commits, io.plan.is_causal && is_primary(pipe, io), "who reports commits");
+                            request.parameters.retain(|it| !is_report(it) && !is_read_only(it) && !is_commits(it));
                             assert!(!is_shared || request.parameters.len() == 2, "the pool starts with settings");
                             let backend = &mut self.backends[index];
                             backend.marks = (reports && io.plan.reports).then(Marks::default);
@@ -320,7 +360,9 @@ impl Postgres {
         let mut out = AUTHENTICATION_OK.to_vec();
         out.extend(session.welcome());
         if io.plan.reads {
-            message::put_parameter_status(&mut out, "in_hot_standby", "on");
+            let is_primary = is_primary(backend.pipe, io);
+            message::put_parameter_status(&mut out, "in_hot_standby", if is_primary { "off" } else { "on" });
+            message::put_parameter_status(&mut out, COMMIT_PARAMETER, "0/0");
         }
         let pid = 1000 + index as u32;
         message::put_backend_key_data(&mut out, pid, &backend.key);
@@ -334,6 +376,13 @@ impl Postgres {
         let (schema, conf) = (self.schema, self.conf);
         let backend = &mut self.backends[index];
         if backend.teller_message(tag, body, cancelled, io) {
+            return;
+        }
+        if tag == frontend::QUERY && body.ends_with(HOW_FAR) {
+            assert!(!cancelled, "a cancel has hit what the pool itself asked for");
+            self.asked += 1;
+            let answer = replayed(body, Lsn(io.now.0.saturating_sub(io.rng.below(300_000))));
+            io.write_up(backend.pipe, &answer);
             return;
         }
         if let Some(mark) = marks::asked_for(tag, body) {

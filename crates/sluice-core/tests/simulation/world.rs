@@ -17,6 +17,7 @@ use sluice_core::{
     ids::ClientRef,
     io::{Conn, Io, Owner, PeerAddress},
     logins::Generation,
+    lsn::Lsn,
     mail::Mail,
     pool::Counts,
     time::Time,
@@ -28,7 +29,7 @@ use sluice_wire::startup;
 use crate::{
     agenda::{Event, Peer, PipeId, SimIo},
     client::{Client, Kind},
-    plan::{ADDRESSES, Plan},
+    plan::{ADDRESSES, PRIMARY, Plan},
     postgres::{Postgres, place_of},
 };
 
@@ -47,6 +48,7 @@ pub(crate) struct Figures {
     pub(crate) events: u64,
     pub(crate) answers: u64,
     pub(crate) served: u64,
+    pub(crate) asked: u64,
     pub(crate) lost: u64,
     /// The number of times that a client was told what the sequence gave it, and that it was told that there is nothing.
     pub(crate) sequences_told: u64,
@@ -176,7 +178,7 @@ impl World {
         self.figures.lost = self.clients.iter().filter(|c| c.lost.is_some()).count() as u64;
         self.figures.sequences_told = self.clients.iter().map(|c| c.sequences_told).sum();
         self.figures.sequences_lost = self.clients.iter().map(|c| c.sequences_lost).sum();
-        self.figures.served = self.postgres.served;
+        (self.figures.served, self.figures.asked) = (self.postgres.served, self.postgres.asked);
         self.figures.sockets_refused = self.io.network.sockets_refused();
         self.figures.longest_stall = self.clients.iter().map(|c| c.longest_stall).max().unwrap_or_default();
         self.figures
@@ -339,6 +341,7 @@ impl World {
         let (servers, most) = (self.hub.servers(), self.io.plan.servers);
         assert!(servers <= most + closing, "{servers} servers, and {closing} of them being closed");
         self.io.after(100_000, Event::Tick);
+        self.hub.tell_log(&"main".into(), Lsn(self.io.now.0));
     }
 
     fn crash_if_live(&mut self, server: usize) {
@@ -551,7 +554,7 @@ impl World {
 
 /// The node that readers do not go to.
 fn the_primary() -> Observation {
-    let (node, address) = ("primary".to_owned(), Address::Unix("/primary".into()));
+    let (node, address) = ("primary".to_owned(), Address::Unix(PRIMARY.into()));
     Observation::Primary("main".into(), Primary { node, address, timeline: 1, system: "7".to_owned() })
 }
 
@@ -573,6 +576,7 @@ impl Figures {
     pub(crate) fn check_extremes(&self) {
         assert!(self.sequences_told > self.sequences_lost, "sequences do not follow clients: {self:?}");
         assert!(self.sequences_lost > 0, "no client has lost what a sequence gave it: {self:?}");
+        assert!(self.asked > 0, "nobody had to wait for a standby: {self:?}");
         assert!(self.sockets_refused > 0, "no connect failed before it began: {self:?}");
         assert!(self.longest_stall > Duration::from_secs(2), "no client was slow enough: {self:?}");
         assert!(self.highest_backlog > BACKLOG_HIGH_BYTES, "no backlog was large enough: {self:?}");
@@ -582,6 +586,7 @@ impl Figures {
         self.events += other.events;
         self.answers += other.answers;
         self.served += other.served;
+        self.asked += other.asked;
         self.lost += other.lost;
         self.sequences_told += other.sequences_told;
         self.sequences_lost += other.sequences_lost;

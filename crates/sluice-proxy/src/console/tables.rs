@@ -383,7 +383,7 @@ fn mode(mode: PoolMode) -> &'static str {
 
 /// The hosts of a database, and the port that all of them have.
 fn places(database: &Database) -> (String, Option<u32>) {
-    let (hosts, ports): (Vec<_>, Vec<_>) = database.addresses().iter().map(host_and_port).unzip();
+    let (hosts, ports): (Vec<_>, Vec<_>) = database.places().iter().map(host_and_port).unzip();
     let port = ports.first().copied().flatten().filter(|port| ports.iter().all(|it| *it == Some(*port)));
     (hosts.join(","), port)
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod causal;
 mod commands;
 mod failover;
 #[path = "../common/ledger.rs"]

@@ -1,0 +1,153 @@
+//! Reads at standbys that find what was committed before, before three nodes: read-only transactions of clients that
+//! write, and readers. Standbys replay late, and clients never notice but by the time that it takes.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use postgres::{Client, error::SqlState};
+use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
+
+use crate::{SLUICE, alone};
+
+/// Transactions of each kind.
+const TURNS: i32 = 100;
+
+/// The time for which standbys are waited for.
+const TIMEOUT: Duration = Duration::from_millis(600);
+
+fn pool(cluster: &TestCluster) -> TestPool {
+    let urls: Vec<_> = cluster.rest_urls().iter().map(|url| format!("\"{url}\"")).collect();
+    let timeout = format!("causal_reads_timeout = \"{}ms\"\n", TIMEOUT.as_millis());
+    let sections = [
+        format!("[[cluster]]\nname = \"main\"\npatroni = [{}]\n", urls.join(", ")),
+        format!("[[database]]\nname = \"*\"\ncluster = \"main\"\nread_only_transactions = \"standby\"\n{timeout}"),
+        "[[database]]\nname = \"*:ro\"\ncluster = \"main\"\ntarget_session_attrs = \"prefer-standby\"\n".to_owned(),
+        format!("causal_reads = \"global\"\n{timeout}"),
+    ];
+    let app = (cluster.app_name().to_owned(), cluster.password().to_owned());
+    let case = Case::new(Version::V15, Driver::Uring, Mode::Transaction);
+    PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&sections.concat()).start()
+}
+
+fn connect(cluster: &TestCluster, pool: &TestPool, database: &str) -> Client {
+    pool.connect(cluster.app_name(), Some(cluster.password()), database).unwrap()
+}
+
+/// The last number that was written, and whether a standby says so.
+fn read_in_block(client: &mut Client) -> (i32, bool) {
+    let mut block = client.build_transaction().read_only(true).start().unwrap();
+    let last = block.query_one("SELECT max(id) FROM written", &[]).unwrap().get(0);
+    let is_standby = block.query_one("SELECT pg_is_in_recovery()", &[]).unwrap().get(0);
+    block.commit().unwrap();
+    (last, is_standby)
+}
+
+fn read(client: &mut Client) -> (i32, bool) {
+    let row = client.query_one("SELECT max(id), pg_is_in_recovery() FROM written", &[]).unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// Everybody reads what was written just before, and that many of the reads are at standbys, at least.
+fn find_what_was_written(writer: &mut Client, reader: &mut Client, turns: i32, at_standbys: i32) {
+    let (mut own, mut others) = (0, 0);
+    for _ in 0..turns {
+        let id: i32 = writer.query_one("INSERT INTO written DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
+        let (last, is_standby) = read(reader);
+        assert!(last >= id, "a reader finds {last}, and {id} was acknowledged");
+        others += i32::from(is_standby);
+        let (last, is_standby) = read_in_block(writer);
+        assert_eq!(last, id, "it finds its own");
+        own += i32::from(is_standby);
+    }
+    assert!(own >= at_standbys && others >= at_standbys, "{own} and {others} of {turns} at standbys");
+}
+
+fn set_delay(cluster: &TestCluster, delay: &str) {
+    for node in (0..cluster.nodes()).filter(|node| *node != cluster.leader()) {
+        let mut client = cluster.superuser(node);
+        client.batch_execute(&format!("ALTER SYSTEM SET recovery_min_apply_delay = '{delay}'")).unwrap();
+        client.batch_execute("SELECT pg_reload_conf()").unwrap();
+    }
+}
+
+#[test]
+fn reads_at_standbys_find_what_was_committed() {
+    let _alone = alone();
+    let cluster = TestCluster::start(3);
+    let pool = pool(&cluster);
+    let (mut writer, mut reader) = (connect(&cluster, &pool, "postgres"), connect(&cluster, &pool, "postgres:ro"));
+    writer.batch_execute("CREATE TABLE written (id serial PRIMARY KEY)").unwrap();
+    writer.batch_execute("INSERT INTO written DEFAULT VALUES").unwrap();
+    eventually("blocks are led to standbys", || read_in_block(&mut writer).1);
+    eventually("readers are at standbys", || read(&mut reader).1);
+    find_what_was_written(&mut writer, &mut reader, TURNS, TURNS * 9 / 10);
+    answers_are_the_same(&mut writer);
+
+    // Without a wait, nothing of that would be there yet.
+    set_delay(&cluster, "100ms");
+    find_what_was_written(&mut writer, &mut reader, 10, 8);
+    // What has written nothing waits for nothing.
+    let mut idle = connect(&cluster, &pool, "postgres");
+    assert!(read_in_block(&mut idle).1);
+    // The primary is taken where it would take too long.
+    set_delay(&cluster, "5s");
+    let begun = Instant::now();
+    let id: i32 = writer.query_one("INSERT INTO written DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
+    assert_eq!(read_in_block(&mut writer), (id, false));
+    assert_eq!(read(&mut reader), (id, false));
+    assert!(begun.elapsed() >= 2 * TIMEOUT, "both have waited first");
+    let error = reader.batch_execute("CREATE TABLE refused ()").unwrap_err();
+    assert_eq!(error.code(), Some(&SqlState::READ_ONLY_SQL_TRANSACTION), "also there");
+    set_delay(&cluster, "0");
+    eventually("they are back", || {
+        thread::sleep(Duration::from_millis(100));
+        read_in_block(&mut writer).1 && read(&mut reader).1
+    });
+
+    let to = cluster.standby();
+    cluster.switchover(to);
+    cluster.wait_ready();
+    eventually("blocks are led to the standbys of another primary", || read_in_block(&mut writer).1);
+    find_what_was_written(&mut writer, &mut reader, 20, 1);
+}
+
+/// Settings, prepared statements, errors and catalogs are in a block at a standby what they are at the primary.
+fn answers_are_the_same(client: &mut Client) {
+    client.batch_execute("SET work_mem = '7MB'").unwrap();
+    let shown = client.prepare("SELECT current_setting('work_mem')").unwrap();
+    let count = client.prepare("SELECT count(*) FROM written WHERE id <= $1").unwrap();
+    for turn in 0..3 {
+        // The catalogs are those of the client's last transaction.
+        client.batch_execute(&format!("ALTER TABLE written ADD COLUMN c{turn} int DEFAULT {turn}")).unwrap();
+        let mut block = client.build_transaction().read_only(true).start().unwrap();
+        let row = block.query_one("SELECT * FROM written LIMIT 1", &[]).unwrap();
+        assert_eq!((row.len(), row.get::<_, i32>(&*format!("c{turn}"))), (2 + turn, turn as i32));
+        assert!(block.query_one("SELECT pg_is_in_recovery()", &[]).unwrap().get::<_, bool>(0));
+        assert_eq!(block.query_one(&shown, &[]).unwrap().get::<_, String>(0), "7MB");
+        assert_eq!(block.query_one(&count, &[&1]).unwrap().get::<_, i64>(0), 1);
+        for (refused, code) in [
+            ("INSERT INTO written DEFAULT VALUES", SqlState::READ_ONLY_SQL_TRANSACTION),
+            ("SELECT nextval('written_id_seq')", SqlState::READ_ONLY_SQL_TRANSACTION),
+            ("SET TRANSACTION READ WRITE", SqlState::ACTIVE_SQL_TRANSACTION),
+            ("SELECT 1 / 0", SqlState::DIVISION_BY_ZERO),
+        ] {
+            block.batch_execute("SAVEPOINT a").unwrap();
+            let error = block.batch_execute(refused).unwrap_err();
+            assert_eq!(error.code(), Some(&code), "{refused}");
+            block.batch_execute("ROLLBACK TO a").unwrap();
+        }
+        block.batch_execute("SET LOCAL work_mem = '8MB'").unwrap();
+        assert_eq!(block.query_one(&shown, &[]).unwrap().get::<_, String>(0), "8MB");
+        block.rollback().unwrap();
+        assert_eq!(client.query_one(&shown, &[]).unwrap().get::<_, String>(0), "7MB");
+    }
+    // What is set in a block at a standby stays set.
+    client.batch_execute("BEGIN READ ONLY").unwrap();
+    client.batch_execute("SELECT 1").unwrap();
+    client.batch_execute("SET work_mem = '9MB'").unwrap();
+    client.batch_execute("COMMIT").unwrap();
+    assert_eq!(client.query_one(&shown, &[]).unwrap().get::<_, String>(0), "9MB");
+    client.batch_execute("RESET work_mem").unwrap();
+}
