@@ -3,6 +3,8 @@
 //! The choice is made where a transaction needs a server. At a standby, its server is asked how far it has replayed,
 //! before anything of the client's goes there; where that takes too long, the transaction goes to the primary.
 
+use std::time::Duration;
+
 use sluice_control::reading::{Causal, Scope};
 use sluice_wire::{
     ErrorResponse, FrontendKind,
@@ -27,6 +29,9 @@ use super::{
     frontend::{ClientRelay, Seen},
     own_queries::send_own,
 };
+
+/// The time beyond that, for an answer that is under way.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Asks how far a standby has replayed.
 const HOW_FAR: &str = "SELECT pg_catalog.pg_last_wal_replay_lsn()";
@@ -174,7 +179,7 @@ pub(super) fn begin_catching_up(server: &mut Server, catch_up: CatchUp, scratch:
 }
 
 fn ask_how_far(server: &mut Server, catch_up: CatchUp, sql: &str, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    server.asked_until = Some(catch_up.until);
+    server.asked_until = Some(catch_up.until + ANSWER_TIME);
     send_own(server, scratch, Own::Replayed, sql, io);
     server.preparation = Preparation::UnderWay;
 }

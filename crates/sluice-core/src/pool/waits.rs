@@ -25,7 +25,8 @@ impl PoolState {
         let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
         if let Some(why) = self.held.clone() {
             let limit = self.failover_timeout();
-            return self.refuse_while(|waiter| waited(waiter) >= limit, &why);
+            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &why));
+            return refused;
         }
         let mut limit = self.settings.wait_timeout;
         if let Some(error) = self.obstacle() {
@@ -34,7 +35,7 @@ impl PoolState {
                 // With nothing open and connects failing, waiting longer than a connect may take has no point.
                 None => limit.min(self.settings.connect_timeout),
             };
-            refused = self.refuse_while(|waiter| waited(waiter) >= limit, &error);
+            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
             limit = limit.max(self.settings.wait_timeout);
         }
         if self.waiters.front().is_some_and(|waiter| waited(waiter) >= limit) {
