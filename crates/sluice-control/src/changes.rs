@@ -233,6 +233,8 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
         |read: fn(&Reading) -> String| move |it: &Database| it.reading.as_ref().or(it.read_only.as_ref()).map(read);
     let read_only = |it: &Database| if it.read_only.is_some() { "standby" } else { "primary" };
     found.compare(key("read_only_transactions"), &read_only(before), &read_only(now));
+    let reports = |it: &Database| if it.reports_commits { "yes" } else { "no" };
+    found.compare(key("servers say where commits are"), &reports(before), &reports(now));
     let scope = |it: &Database| it.causal.map_or("none", |causal| causal.scope.name());
     found.compare(key("causal_reads"), &scope(before), &scope(now));
     let timeout = |it: &Database| it.causal.map(|causal| causal.timeout.show());
