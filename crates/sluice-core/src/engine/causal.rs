@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice_control::reading::{Causal, Scope};
 use sluice_wire::{
     ErrorResponse, FrontendKind,
-    message::{BindNames, Parse},
+    message::{BindNames, Named, Parse},
     sqlstate,
 };
 
@@ -236,6 +236,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         match seen.kind {
             FrontendKind::Query => seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole()).is_some_and(is_meant),
             FrontendKind::Parse => Parse::read(seen.body).is_ok_and(|parse| is_meant(parse.query)),
+            FrontendKind::Describe => match Named::read(seen.body, "Describe") {
+                Ok(Named::Statement(name)) => self.statement_named(name).is_some_and(|it| is_meant(it.query())),
+                _ => false,
+            },
             FrontendKind::Bind => {
                 let statement = BindNames::read(seen.body).and_then(|names| self.statement_named(names.statement));
                 statement.is_some_and(|statement| is_meant(statement.query()))

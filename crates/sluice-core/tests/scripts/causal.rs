@@ -13,7 +13,7 @@ use sluice_core::lsn::Lsn;
 
 use crate::{
     one,
-    table::{Side, Table, answers, bind, execute, parse, query, scripted, sync},
+    table::{Side, Table, answers, bind, describe, execute, parse, query, scripted, sync},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -186,6 +186,13 @@ fn prepared_statements_are_led_by_their_texts() {
     let parsed = if heard.contains(" D(") { "1 t n 2 C(SELECT 1) Z(T)" } else { "1 2 C(SELECT 1) Z(T)" };
     table.says(server, &answers(&format!("1 2 C(BEGIN) 3 {parsed}")));
     assert_eq!(table.hears(client), "2 C(SELECT 1) Z(T)");
+    commits(&mut table, server, client);
+    // Drivers ask for the result's shape first.
+    begins(&mut table, client);
+    table.says(client, &[parse("c", "SELECT 1"), describe("c"), sync()].concat());
+    assert!(table.hears(server).starts_with(BEGIN));
+    table.says(server, &answers("1 2 C(BEGIN) 3 t n Z(T)"));
+    assert_eq!(table.hears(client), "1 t n Z(T)");
     commits(&mut table, server, client);
     begins(&mut table, client);
     table.says(client, &[bind("b", 0), execute(), sync()].concat());
