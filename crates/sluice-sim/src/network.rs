@@ -2,10 +2,8 @@
 
 use std::{cell::RefCell, collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 
-use sluice_core::{
-    ids::ServerRef,
-    io::{Address, PeerAddress},
-};
+use sluice_core::ids::ServerRef;
+use sluice_core::io::{Address, PeerAddress};
 use sluice_net::{LinkId, Socket};
 
 use crate::{Faults, bytes::Bytes};
@@ -73,8 +71,7 @@ pub(crate) enum End {
 pub(crate) struct Pipe {
     address: PeerAddress,
     connect: Connect,
-    /// The place that a worker connects to.
-    place: Option<Address>,
+    connects_to: Option<Address>,
     /// The connection at the worker that has it, once that has asked for anything.
     link: Option<(u16, LinkId)>,
     /// Bytes that the peer has written and no worker has read.
@@ -288,7 +285,7 @@ impl Network {
 
     /// The place that a worker has connected to by that pipe.
     pub fn place(&self, pipe: PipeId) -> Option<Address> {
-        self.0.borrow().pipes[pipe].place.clone()
+        self.0.borrow().pipes[pipe].connects_to.clone()
     }
 
     /// Bytes of a peer that no worker has read.
@@ -342,7 +339,7 @@ impl Network {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
         let pipe = state.add(PeerAddress::Local, Connect::UnderWay);
-        state.pipes[pipe].place = Some(place.clone());
+        state.pipes[pipe].connects_to = Some(place.clone());
         Ok(SimSocket { network: self.clone(), pipe })
     }
 
@@ -372,7 +369,7 @@ impl State {
         self.pipes.push(Pipe {
             address,
             connect,
-            place: None,
+            connects_to: None,
             link: None,
             up: Bytes::default(),
             pieces: VecDeque::new(),

@@ -56,7 +56,9 @@ pub(crate) struct Plan {
     /// Whether clients are readers of that cluster: the addresses are those of its standbys, and another configuration is
     /// that others of them will do.
     pub(crate) reads: bool,
-    /// Whether those find what was committed before, or go to the primary.
+    /// Whether clients' blocks that only read are led to that cluster's standbys, and all others to its primary.
+    pub(crate) leads: bool,
+    /// Whether both find what was committed before, or go to the primary.
     pub(crate) is_causal: bool,
     /// Whether servers say by themselves what their sessions hold.
     pub(crate) reports: bool,
@@ -223,7 +225,10 @@ impl Plan {
             plan.in_cluster = true;
             plan.pool.failover_timeout = Some(plan.pool.connect_timeout);
             plan.reads = rng.percent(40);
-            plan.is_causal = plan.reads && plan.is_transaction_mode() && rng.percent(50);
+            plan.leads = !plan.reads && plan.is_transaction_mode() && rng.percent(50);
+            // Where commits are told of, so is what a session holds.
+            plan.reports |= plan.leads;
+            plan.is_causal = plan.leads || plan.reads && plan.is_transaction_mode() && rng.percent(50);
         }
         plan
     }
@@ -235,7 +240,12 @@ impl Plan {
 
     /// Whether servers are closed with a primary that is replaced. Readers leave theirs between transactions.
     pub(crate) fn replaces_primaries(&self) -> bool {
-        self.in_cluster && !self.reads && self.configurations > 0
+        self.in_cluster && !self.has_nodes() && self.configurations > 0
+    }
+
+    /// Whether the cluster has a primary that stays, and standbys.
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.reads || self.leads
     }
 
     fn calm(rng: &mut Rng) -> Self {
@@ -268,6 +278,7 @@ impl Plan {
             tells: rng.percent(30),
             in_cluster: false,
             reads: false,
+            leads: false,
             is_causal: false,
             reports: rng.percent(30),
             servers: 100,
@@ -350,15 +361,17 @@ impl Plan {
             rewritten_message_bytes: PARSE_BYTES_MAX,
             ..Limits::default()
         };
-        let address = match self.reads {
-            true => Address::Readers("main".into()),
-            false => Address::Unix(ADDRESSES[0].into()),
+        let address = match (self.reads, self.leads) {
+            (true, _) => Address::Readers("main".into()),
+            (_, true) => Address::Primary("main".into()),
+            _ => Address::Unix(ADDRESSES[0].into()),
         };
         let database = Database {
             client_address_secret: self.tells.then(|| Hidden(SECRET.to_owned())),
             servers: self.shares[2],
             cluster: self.in_cluster.then(|| "main".into()),
             reading: self.reads.then_some(READING),
+            read_only: self.leads.then_some(READING),
             causal: self.is_causal.then_some(CAUSAL),
             reports_commits: self.is_causal,
             ..Database::any_at(address, self.pool.clone())
@@ -370,7 +383,7 @@ impl Plan {
             encryption: None,
             admin: None,
             balancers: Vec::new(),
-            clusters: self.reads.then_some(cluster).into_iter().collect(),
+            clusters: self.has_nodes().then_some(cluster).into_iter().collect(),
             limits,
         }
     }

@@ -86,6 +86,8 @@ pub(crate) struct Postgres {
     pub(crate) served: u64,
     /// The number of times that a standby was asked how far it has replayed.
     pub(crate) asked: u64,
+    /// The number of blocks that only read and were begun at one.
+    pub(crate) led: u64,
 }
 
 /// The end of what a standby is asked.
@@ -134,6 +136,7 @@ impl Postgres {
             crashes: 0,
             served: 0,
             asked: 0,
+            led: 0,
         }
     }
 
@@ -269,7 +272,9 @@ impl Postgres {
                             request.parameters.retain(|it| !is_report(it) && !is_read_only(it) && !is_commits(it));
                             assert!(!is_shared || request.parameters.len() == 2, "the pool starts with settings");
                             let backend = &mut self.backends[index];
-                            backend.marks = (reports && io.plan.reports).then(Marks::default);
+                            // A transaction at a standby has none.
+                            let has_marks = reports && io.plan.reports && (!io.plan.leads || is_primary(pipe, io));
+                            backend.marks = has_marks.then(Marks::default);
                             let settings = request.parameters.into_iter().skip(2);
                             backend.startup = settings.map(|(name, value)| of_options(name, value)).collect();
                             backend.input = input[used..].to_vec();
@@ -359,7 +364,7 @@ impl Postgres {
         };
         let mut out = AUTHENTICATION_OK.to_vec();
         out.extend(session.welcome());
-        if io.plan.reads {
+        if io.plan.has_nodes() {
             let is_primary = is_primary(backend.pipe, io);
             message::put_parameter_status(&mut out, "in_hot_standby", if is_primary { "off" } else { "on" });
             message::put_parameter_status(&mut out, COMMIT_PARAMETER, "0/0");
@@ -378,6 +383,8 @@ impl Postgres {
         if backend.teller_message(tag, body, cancelled, io) {
             return;
         }
+        let begins = tag == frontend::PARSE && body.starts_with(b"\0BEGIN READ ONLY\0");
+        self.led += u64::from(begins && !is_primary(backend.pipe, io));
         if tag == frontend::QUERY && body.ends_with(HOW_FAR) {
             assert!(!cancelled, "a cancel has hit what the pool itself asked for");
             self.asked += 1;

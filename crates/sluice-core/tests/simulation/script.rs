@@ -86,6 +86,11 @@ impl Step {
     }
 }
 
+/// A BEGIN; where blocks that only read are led elsewhere, most are of those.
+fn begin(io: &mut SimIo) -> &'static str {
+    if io.plan.leads && io.rng.percent(70) { "begin read only" } else { "begin" }
+}
+
 /// Whether a text is one that the pool can't trust not to set anything.
 fn may_set(text: &str) -> bool {
     text.starts_with("select f(")
@@ -114,6 +119,8 @@ impl Client {
             || self.reference.block == Block::Open && io.rng.percent(30)
         {
             self.end_block(&mut step, io);
+        } else if io.plan.leads && self.reference.block == Block::None && io.rng.percent(40) {
+            step.query("begin read only");
         } else if io.rng.percent(io.plan.long_percent) {
             let mark = self.mark();
             step.query(&format!("select sleep {} {mark}", io.rng.range(1_000, 20_000)));
@@ -154,7 +161,7 @@ impl Client {
             0..3 => step.query(&format!("select echo {mark}")),
             3 => step.query(&format!("select f(echo {mark})")),
             4 => step.query(&format!("select echo {mark}; select rows 2 9 {mark};select echo three {mark}")),
-            5 if self.reference.block == Block::None => step.query("begin"),
+            5 if self.reference.block == Block::None => step.query(begin(io)),
             5 | 6 if self.reference.block == Block::None => step.query(&format!("begin; select echo {mark}")),
             7 => step.query(&format!("select error {mark}")),
             8 => step.query(&format!("select echo {mark}; select error {mark}; select echo never")),
@@ -429,7 +436,7 @@ impl Client {
                 self.use_statement(step, "", "", &mark, io);
             }
             17 if self.reference.block == Block::None && alone => {
-                step.parse("", "begin");
+                step.parse("", begin(io));
                 self.use_statement(step, "", "", &mark, io);
             }
             18 if alone && self.reference.has(name) => {

@@ -106,6 +106,8 @@ pub(crate) struct Session {
     pub(crate) cursor: Option<String>,
     sequence: Sequence,
     pub(crate) block: Block,
+    /// Whether that only reads.
+    only_reads: bool,
     /// The state as the transaction began.
     undo: Option<Undo>,
     /// The transactions that it has begun.
@@ -151,6 +153,7 @@ impl Session {
             cursor: None,
             sequence: Sequence::default(),
             block: Block::None,
+            only_reads: false,
             undo: None,
             transactions: 0,
             savepoint: None,

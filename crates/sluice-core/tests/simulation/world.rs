@@ -49,6 +49,7 @@ pub(crate) struct Figures {
     pub(crate) answers: u64,
     pub(crate) served: u64,
     pub(crate) asked: u64,
+    pub(crate) led: u64,
     pub(crate) lost: u64,
     /// The number of times that a client was told what the sequence gave it, and that it was told that there is nothing.
     pub(crate) sequences_told: u64,
@@ -80,7 +81,7 @@ impl World {
     pub(crate) fn new(seed: u64, tracing: bool) -> Self {
         let plan = Plan::new(seed);
         let mut control = Control::new(plan.configuration());
-        if plan.reads {
+        if plan.has_nodes() {
             control.observe(the_primary());
             control.observe(standbys(&ADDRESSES)).expect("it is news");
         }
@@ -178,7 +179,8 @@ impl World {
         self.figures.lost = self.clients.iter().filter(|c| c.lost.is_some()).count() as u64;
         self.figures.sequences_told = self.clients.iter().map(|c| c.sequences_told).sum();
         self.figures.sequences_lost = self.clients.iter().map(|c| c.sequences_lost).sum();
-        (self.figures.served, self.figures.asked) = (self.postgres.served, self.postgres.asked);
+        let Postgres { served, asked, led, .. } = self.postgres;
+        self.figures = Figures { served, asked, led, ..self.figures };
         self.figures.sockets_refused = self.io.network.sockets_refused();
         self.figures.longest_stall = self.clients.iter().map(|c| c.longest_stall).max().unwrap_or_default();
         self.figures
@@ -489,7 +491,7 @@ impl World {
 
     /// The pool has another size, goes to the server in another way, or makes less of its clients' statements.
     fn configure(&mut self) {
-        if self.io.plan.reads && self.io.rng.percent(80) {
+        if self.io.plan.has_nodes() && self.io.rng.percent(80) {
             let all = [&ADDRESSES[..], &ADDRESSES[..1], &ADDRESSES[1..]];
             let seen = standbys(self.io.rng.pick(&all));
             return self.observe(seen);
@@ -497,7 +499,7 @@ impl World {
         let mut configuration = self.io.plan.configuration();
         let rng = &mut self.io.rng;
         let database = &mut configuration.databases[0];
-        if !self.io.plan.reads {
+        if !self.io.plan.has_nodes() {
             database.address = Address::Unix(rng.pick(&ADDRESSES).into());
         }
         database.pool.size += rng.below(2) as u32;
@@ -576,7 +578,7 @@ impl Figures {
     pub(crate) fn check_extremes(&self) {
         assert!(self.sequences_told > self.sequences_lost, "sequences do not follow clients: {self:?}");
         assert!(self.sequences_lost > 0, "no client has lost what a sequence gave it: {self:?}");
-        assert!(self.asked > 0, "nobody had to wait for a standby: {self:?}");
+        assert!(self.asked > 0 && self.led > 0, "nobody had to wait for a standby, or was led to one: {self:?}");
         assert!(self.sockets_refused > 0, "no connect failed before it began: {self:?}");
         assert!(self.longest_stall > Duration::from_secs(2), "no client was slow enough: {self:?}");
         assert!(self.highest_backlog > BACKLOG_HIGH_BYTES, "no backlog was large enough: {self:?}");
@@ -586,7 +588,7 @@ impl Figures {
         self.events += other.events;
         self.answers += other.answers;
         self.served += other.served;
-        self.asked += other.asked;
+        (self.asked, self.led) = (self.asked + other.asked, self.led + other.led);
         self.lost += other.lost;
         self.sequences_told += other.sequences_told;
         self.sequences_lost += other.sequences_lost;

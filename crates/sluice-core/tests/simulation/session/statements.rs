@@ -17,6 +17,9 @@ impl Session {
         let words: Vec<&str> = lower.split_ascii_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
         let tag = |tag: &str| Outcome { tag: tag.to_owned(), ..Outcome::default() };
+        if self.only_reads && self.block == Block::Open && leaves_something(sql) {
+            return Err(("25006", "cannot execute it in a read-only transaction".into()));
+        }
         if let Some((verb, _)) = selected(sql) {
             return Ok(rows(self.select(sql, verb, parameter, literal)?));
         }
@@ -63,6 +66,7 @@ impl Session {
             }
             "begin" => {
                 self.block = Block::Open;
+                self.only_reads = words.contains(&"only");
                 tag("BEGIN")
             }
             "savepoint" => {
@@ -208,6 +212,13 @@ impl Session {
         }
         Outcome { tag: if commit { "COMMIT" } else { "ROLLBACK" }.into(), notice, ..Outcome::default() }
     }
+}
+
+/// Whether a statement leaves what can't follow its session, be it a COPY out that takes a value of the sequence: one that
+/// was led to a standby for its block can't keep that server, which is a test of its own.
+fn leaves_something(sql: &str) -> bool {
+    let verb = selected(sql).map_or(sql, |(verb, _)| verb);
+    ["copy", "create", "temp ", "declare", "nextval", "advance"].iter().any(|it| verb.starts_with(it))
 }
 
 fn rows(rows: Vec<String>) -> Outcome {
