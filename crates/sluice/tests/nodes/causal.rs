@@ -2,6 +2,9 @@
 //! write, and readers. Standbys replay late, and clients never notice but by the time that it takes.
 
 use std::{
+    collections::HashSet,
+    env,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -9,7 +12,7 @@ use std::{
 use postgres::{Client, error::SqlState};
 use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
 
-use crate::{SLUICE, alone};
+use crate::{GOING_ON, SLUICE, alike, alone, client_is_lost};
 
 /// Transactions of each kind.
 const TURNS: i32 = 100;
@@ -23,6 +26,8 @@ fn pool(cluster: &TestCluster) -> TestPool {
     let sections = [
         format!("[[cluster]]\nname = \"main\"\npatroni = [{}]\n", urls.join(", ")),
         format!("[[database]]\nname = \"*\"\ncluster = \"main\"\nread_only_transactions = \"standby\"\n{timeout}"),
+        "[[database]]\nname = \"all\"\ndbname = \"postgres\"\ncluster = \"main\"\n".to_owned(),
+        format!("read_only_transactions = \"standby\"\ncausal_reads = \"global\"\n{timeout}"),
         "[[database]]\nname = \"*:ro\"\ncluster = \"main\"\ntarget_session_attrs = \"prefer-standby\"\n".to_owned(),
         format!("causal_reads = \"global\"\n{timeout}"),
     ];
@@ -31,7 +36,7 @@ fn pool(cluster: &TestCluster) -> TestPool {
     PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&sections.concat()).start()
 }
 
-fn connect(cluster: &TestCluster, pool: &TestPool, database: &str) -> Client {
+pub(crate) fn connect(cluster: &TestCluster, pool: &TestPool, database: &str) -> Client {
     pool.connect(cluster.app_name(), Some(cluster.password()), database).unwrap()
 }
 
@@ -101,6 +106,7 @@ fn reads_at_standbys_find_what_was_committed() {
     eventually("readers are at standbys", || read(&mut reader).1);
     find_what_was_written(&mut writer, &mut reader, TURNS, TURNS * 9 / 10);
     answers_are_the_same(&mut writer);
+    alike::compare(&cluster, &pool);
 
     // The primary is taken where a standby takes too long.
     let mut holders = hold_replay(&cluster, &mut writer);
@@ -128,6 +134,124 @@ fn reads_at_standbys_find_what_was_committed() {
     cluster.wait_ready();
     eventually("blocks are led to the standbys of another primary", || read_in_block(&mut writer).1);
     find_what_was_written(&mut writer, &mut reader, 20, 1);
+    follow_over_losses(&cluster, &pool);
+}
+
+/// The counts of a client that reads what it has written.
+#[derive(Debug, Default)]
+struct Followed {
+    acknowledged: u32,
+    refused: usize,
+    unknown: u32,
+    at_standbys: u32,
+    at_primaries: u32,
+}
+
+/// Clients write, and find it in read-only transactions: never less than they were told of, and nothing that was refused,
+/// while primaries are lost. `SLUICE_FAILOVER_RUNS=N` has N of them lost.
+fn follow_over_losses(cluster: &TestCluster, pool: &TestPool) {
+    let runs = env::var("SLUICE_FAILOVER_RUNS").map_or(1, |runs| runs.parse().unwrap());
+    cluster.wait_ready();
+    let mut maker = connect(cluster, pool, "postgres");
+    maker.batch_execute("CREATE TABLE followed (client int, number int)").unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clients = ["postgres", "postgres", "all", "all"].into_iter().enumerate();
+        let follow = |(client, database)| {
+            let is_over = &is_over;
+            scope.spawn(move || follow(cluster, pool, database, client as i32, is_over))
+        };
+        let clients: Vec<_> = clients.map(follow).collect();
+        for run in 0..runs {
+            cluster.wait_ready();
+            thread::sleep(GOING_ON);
+            let primary = cluster.leader();
+            match run % 2 {
+                0 => cluster.kill_node(primary),
+                _ => cluster.kill_postmaster(primary),
+            }
+            eventually("the next primary takes writes", || {
+                let written = connect(cluster, pool, "postgres").batch_execute("INSERT INTO followed VALUES (-1, 0)");
+                written.is_ok()
+            });
+            thread::sleep(GOING_ON);
+            if run % 2 == 0 {
+                cluster.start_node(primary);
+            }
+        }
+        cluster.wait_ready();
+        thread::sleep(GOING_ON);
+        is_over.store(true, Ordering::Relaxed);
+        for client in clients {
+            let followed = client.join().unwrap();
+            println!("{followed:?}");
+            assert!(followed.acknowledged > 50 && followed.at_standbys > 50, "{followed:?}");
+        }
+    });
+}
+
+fn follow(cluster: &TestCluster, pool: &TestPool, database: &str, client: i32, is_over: &AtomicBool) -> Followed {
+    let mut followed = Followed::default();
+    let (mut number, mut told, mut refused) = (0, 0, HashSet::new());
+    'sessions: while !is_over.load(Ordering::Relaxed) {
+        let Ok(mut session) = pool.connect(cluster.app_name(), Some(cluster.password()), database) else {
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        // By `local`, a session finds what it was told itself.
+        let mut least = if database == "all" { told } else { 0 };
+        while !is_over.load(Ordering::Relaxed) {
+            number += 1;
+            let is_retried = |error: &postgres::Error| error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE);
+            match write(&mut session, client, number) {
+                Ok(()) => {
+                    followed.acknowledged += 1;
+                    (told, least) = (number, number);
+                }
+                Err(error) if is_retried(&error) => _ = refused.insert(number),
+                Err(error) => {
+                    assert!(client_is_lost(&error), "{error:?}");
+                    followed.unknown += 1;
+                    continue 'sessions;
+                }
+            }
+            match read_followed(&mut session, client) {
+                Ok((last, is_standby)) => {
+                    assert!(last >= least, "{last} is found, and {least} was acknowledged");
+                    assert!(!refused.contains(&last), "{last} is found, and was refused");
+                    followed.at_standbys += u32::from(is_standby);
+                    followed.at_primaries += u32::from(!is_standby);
+                }
+                Err(error) if is_retried(&error) => {}
+                Err(error) => {
+                    assert!(client_is_lost(&error), "{error:?}");
+                    continue 'sessions;
+                }
+            }
+        }
+    }
+    followed.refused = refused.len();
+    followed
+}
+
+/// By one statement, or in a block.
+fn write(session: &mut Client, client: i32, number: i32) -> Result<(), postgres::Error> {
+    let insert = format!("INSERT INTO followed VALUES ({client}, {number})");
+    if number % 2 == 0 {
+        return session.batch_execute(&insert);
+    }
+    let mut block = session.transaction()?;
+    block.batch_execute(&insert)?;
+    block.commit()
+}
+
+/// The last number that the client has written, and whether a standby says so.
+fn read_followed(session: &mut Client, client: i32) -> Result<(i32, bool), postgres::Error> {
+    let mut block = session.build_transaction().read_only(true).start()?;
+    let last = block.query_one("SELECT coalesce(max(number), 0) FROM followed WHERE client = $1", &[&client])?.get(0);
+    let is_standby = block.query_one("SELECT pg_is_in_recovery()", &[])?.get(0);
+    block.commit()?;
+    Ok((last, is_standby))
 }
 
 /// Settings, prepared statements, errors and catalogs are in a block at a standby what they are at the primary.

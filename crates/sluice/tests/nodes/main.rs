@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod alike;
 mod causal;
 mod commands;
 mod failover;
