@@ -50,7 +50,12 @@ fn a_session_is_told_where_its_commits_end(version: Version) {
         let (end, after) = ends(&mut client);
         assert!(before < end && end <= after, "{writes}: {before:X} {end:X} {after:X}");
     }
+    // What is committed within a statement stays so if that fails behind it.
+    let before = ends(&mut client).1;
+    let fails = "DO $$ BEGIN INSERT INTO t VALUES (7); COMMIT; PERFORM 1 / 0; END $$";
+    client.batch_execute(fails).unwrap_err();
     let (end, _) = ends(&mut client);
+    assert!(before < end, "{fails}: {before:X} {end:X}");
     for leaves in [
         "SELECT count(*) FROM t",
         "BEGIN; INSERT INTO t VALUES (7); ROLLBACK",
