@@ -127,9 +127,9 @@ fn read_cluster<'a>(section: &Section<'_>, clusters: &'a [cluster::Entry]) -> Re
 
 /// The transactions that are led to standbys.
 struct Standbys {
-    /// All of them, of sessions that are for reading.
+    /// All transactions of sessions that are for reading.
     reading: Option<Reading>,
-    /// Those that say that they are read-only.
+    /// Transactions that say that they are read-only.
     read_only: Option<Reading>,
 }
 

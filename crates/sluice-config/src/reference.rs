@@ -215,7 +215,7 @@ read_only_transactions = \"standby\"
   tables and of PostgreSQL's own functions, without what tells of the server itself (`pg_…`, `txid_…`, `inet_…`). From
   then on PostgreSQL answers at a standby what it answers in a read-only transaction at its primary, but for the list
   below. Everything else stays at the primary: other first statements, sessions that keep their server (`SHOW PINS`) or have
-  set a role, and `SERIALIZABLE`.
+  set a role, and `SERIALIZABLE`, be it the default of the session, its role or its database.
 - Settings and prepared statements go along, both ways. What the client has committed, DDL as well, is there
   ([Causal reads](#causal-reads)).
 - Standbys are chosen as for readers, by `max_lag` and `max_lag_bytes`. All transactions of a client go to the same one as
@@ -225,15 +225,18 @@ read_only_transactions = \"standby\"
 What may differ from the primary:
 
 - Others' commits are seen a moment later (with `\"global\"`, those that they were told of are not), or a moment earlier:
-  a commit that waits for its standbys is visible there before it is at the primary.
+  a commit that waits for its standbys is visible there before it is at the primary, and gone again if both of those nodes
+  are lost before it is acknowledged.
+- The clock (`now()`), collations and the files' settings are those of the standby's host. A sequence that is read as a
+  table (`SELECT last_value FROM s`) may be 32 values ahead: PostgreSQL logs so many at once.
 - PostgreSQL may cancel a query for what it has to replay (40001), and refuses some of what a read-only transaction may do at
   a primary, by its own words (\"… during recovery\"): `LISTEN`, `NOTIFY`, `LOCK TABLE` in the stronger modes,
-  `pg_export_snapshot()`, transaction ids, unlogged tables, and `SERIALIZABLE` as the default of a role or database.
+  `PREPARE TRANSACTION`, `pg_export_snapshot()`, transaction ids, and unlogged tables.
 - A transaction can't leave anything in its session that can't follow it: SQL's `PREPARE`, a cursor `WITH HOLD`, a session's
   advisory lock. The client is disconnected (0A000) at its end. Advisory locks in a statement's text are refused by the
   same code; one that a function takes is a lock at that standby alone.
 - What stands behind the COMMIT in the same text, or before the Sync of the same batch, is still the standby's: what writes is
-  refused (25006).
+  refused (25006). So is what `COMMIT AND CHAIN` begins, which can't be made a transaction that writes (0A000).
 - `ALTER ROLE … SET` and `ALTER DATABASE … SET` count for a standby's connections that are opened after it has replayed them.
 
 [The decision](../decisions/0032-a-read-waits-for-the-commits-that-it-has-to-find.md) has the reasons.

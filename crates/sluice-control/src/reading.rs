@@ -48,7 +48,7 @@ pub struct Causal {
     pub timeout: Duration,
 }
 
-/// Those whose commits are to be found.
+/// The clients whose commits are to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The client's own.

@@ -233,6 +233,8 @@ pub struct Begun {
     pub by_query: bool,
     /// Whether it has failed since: its first statement was cancelled while it waited for a server.
     pub failed: bool,
+    /// Whether a query has been parsed in it, which takes a snapshot.
+    pub has_parsed: bool,
 }
 
 /// A command that Sluice carries out by itself, bound to the unnamed portal; it stays what it is whatever becomes of

@@ -46,9 +46,12 @@ impl Mark {
 
     /// The query that asks what has become of it. It has one row, and is a transaction of its own, which no time-out that
     /// another client has left ends.
-    pub fn query(&self) -> String {
+    ///
+    /// `with_end`: with a row more, a place in the log behind its commit that standbys will come to.
+    pub fn query(&self, with_end: bool) -> String {
+        let end = if with_end { "; SELECT pg_catalog.pg_current_wal_flush_lsn()" } else { "" };
         format!(
-            "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', '{}', true)",
+            "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', '{}', true){end}",
             self.text
         )
     }
@@ -94,13 +97,13 @@ mod tests {
         let mark = Mark::read("xid=745 at=0/3000148 system=9 key=1658447").expect("it is well-formed");
         assert!(!mark.changes_session);
         assert_eq!(
-            mark.query(),
+            mark.query(false),
             "SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', 'xid=745 at=0/3000148 system=9 key=1658447', true)"
         );
         let changed =
             Mark::read("xid=745 at=0/3000148 system=9 key=1658447 session=changed").expect("it is well-formed");
         assert!(changed.changes_session);
-        assert_eq!(changed.query(), mark.query());
+        assert_eq!(changed.query(false), mark.query(false));
         for bad in [
             "",
             "xid=1",

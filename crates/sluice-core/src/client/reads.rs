@@ -6,7 +6,7 @@ use crate::{hub::Pool, logins::Generation, lsn::Lsn, time::Time};
 
 use super::{Link, Session};
 
-/// What a client has to find, and where it is meanwhile.
+/// A client's reads: the commits that it has to find, and its own pool while it is in another one.
 #[derive(Debug, Default)]
 pub struct Reads {
     /// Its own pool, while it is in another one for a transaction.
@@ -17,7 +17,7 @@ pub struct Reads {
     pub written: Lsn,
     /// Whether it may have committed what no server has told of.
     pub has_unknown: bool,
-    /// What its standby has to replay before its transaction begins there.
+    /// The place that its standby has to come to before its transaction begins there.
     pub catch_up: Option<CatchUp>,
 }
 
@@ -43,13 +43,18 @@ impl Reads {
         self.away.is_some()
     }
 
-    /// Whether a server that has replayed so much has to replay more first.
-    pub fn want_more_than(&self, replayed: Lsn) -> Option<CatchUp> {
-        self.catch_up.filter(|catch_up| catch_up.upto > replayed)
+    /// Whether a server that has replayed so much has to replay more first, or has not said yet how much that is.
+    pub fn want_more_than(&self, replayed: Option<Lsn>) -> Option<CatchUp> {
+        self.catch_up.filter(|catch_up| replayed.is_none_or(|replayed| catch_up.upto > replayed))
     }
 }
 
 impl Session {
+    /// Notes the end of all that it was told to be committed.
+    pub fn has_written(&mut self, end: Lsn) {
+        (self.reads.written, self.reads.has_unknown) = (end, false);
+    }
+
     /// Goes to another pool for a transaction.
     pub fn go_away(&mut self, pool: Arc<Pool>) {
         debug_assert!(!self.reads.is_away(), "it is in one other pool at most");

@@ -200,6 +200,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
     }
 
+    /// A Parse is answered without a server: notes whether it would have taken a snapshot.
+    pub(super) fn note_parse(&mut self, query: &[u8]) {
+        if self.session.pool.leads_read_only()
+            && let Some(begun) = &mut self.session.begun
+        {
+            begun.has_parsed |= sql::is_the_same_at_standby(query);
+        }
+    }
+
     /// A block that was begun as read-only, and whose first statement is a query that takes a snapshot: from then on
     /// PostgreSQL answers at a standby what it answers at a primary, also to SET TRANSACTION.
     fn may_leave(&self, seen: Seen<'a>) -> bool {
@@ -211,7 +220,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let default = profile.get("default_transaction_isolation");
         let is_serializable = !begun.begin.has_isolation() && default.is_some_and(|level| !level.starts_with(b"re"));
         let has_role = ["role", "session_authorization"].iter().any(|name| profile.get(name).is_some());
-        !is_serializable && !has_role && self.has_text(seen, sql::is_the_same_at_standby)
+        // To describe a statement takes no snapshot.
+        let has_snapshot = begun.has_parsed || seen.kind != FrontendKind::Describe;
+        !is_serializable && !has_role && has_snapshot && self.has_text(seen, sql::is_the_same_at_standby)
     }
 
     /// A statement of a transaction that was led to a standby is about to go there. An advisory lock would be one of that

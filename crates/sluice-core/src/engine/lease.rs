@@ -137,6 +137,7 @@ impl Engine {
             return;
         }
         session.generation = opened.generation;
+        session.reads.has_unknown |= server.says_no_commits();
         if !server.follows_statements() {
             report_address(server, peer, &mut self.scratch, io);
             self.welcome_to(client.id, id, io);
@@ -168,7 +169,6 @@ impl Engine {
         let (reference, peer) = (ClientRef { worker: self.worker, id, serial: client.serial }, client.peer);
         let Some(session) = client.session_mut() else { return };
         session.has_caught_up();
-        session.reads.has_unknown |= state.says_no_commits();
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
         change_server(state, session, reference, &mut self.scratch, io);
         report_address(state, peer, &mut self.scratch, io);

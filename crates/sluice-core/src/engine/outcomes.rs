@@ -72,7 +72,7 @@ pub(super) fn ask_for_outcome(
 ) {
     server.outcome = None;
     server.asked_until = Some(now + server.pool.state().failover_timeout());
-    send_own(server, scratch, Own::Outcome, &commit.mark.query(), io);
+    send_own(server, scratch, Own::Outcome, &commit.mark.query(server.pool.upstream.reports_commits), io);
     server.preparation = Preparation::UnderWay;
 }
 

@@ -60,12 +60,15 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
             }
             Some(Expected::Own(Own::Outcome)) => {
-                self.server.outcome = client_address::read_text(body).and_then(Outcome::read);
+                let text = client_address::read_text(body);
+                match text.and_then(Lsn::read) {
+                    Some(end) => self.has_committed(end),
+                    None => self.server.outcome = text.and_then(Outcome::read),
+                }
             }
             Some(Expected::Own(Own::Replayed)) => {
-                if let Some(replayed) = client_address::read_text(body).and_then(Lsn::read) {
-                    self.server.replayed = replayed;
-                }
+                let replayed = client_address::read_text(body).and_then(Lsn::read);
+                self.server.replayed = replayed.or(self.server.replayed);
             }
             Some(Expected::Switch) => {
                 if let Some(row) = client_address::read_text(body) {

@@ -4,6 +4,7 @@ use sluice_wire::message;
 
 use crate::{
     io::{Io, LogEvent},
+    lsn::Lsn,
     outcome::COMMIT_PARAMETER,
     server::{Reported, Role},
     sql::Effects,
@@ -17,12 +18,18 @@ impl<I: Io> ServerRelay<'_, I> {
         if name != COMMIT_PARAMETER {
             return;
         }
-        let Some(end) = self.server.committed else { return };
+        if let Some(end) = self.server.committed {
+            self.has_committed(end);
+        }
+    }
+
+    /// The end of all that the client is about to be told of as committed, in the log.
+    pub(super) fn has_committed(&mut self, end: Lsn) {
         if let Some(acknowledged) = &self.server.pool.acknowledged {
             acknowledged.note(end);
         }
         if let Some((_, session)) = &mut self.client {
-            session.reads.written = end;
+            session.has_written(end);
         }
     }
 

@@ -63,7 +63,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                         self.session.named(parse.name).is_none()
                             && self.session.names.as_ref().is_none_or(|names| names.len() < NAMES_MAX)
                     };
-                if servable { self.parse(seen, parse, known) } else { need_server }
+                if !servable {
+                    return need_server;
+                }
+                self.note_parse(parse.query);
+                self.parse(seen, parse, known)
             }
             FrontendKind::Close => match Named::read(seen.body, "Close") {
                 Ok(Named::Statement(_)) => self.close(seen),

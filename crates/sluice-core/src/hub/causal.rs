@@ -25,7 +25,7 @@ pub struct Acknowledged {
     has_unknown: AtomicBool,
 }
 
-/// Those of each cluster.
+/// The acknowledged commits of each cluster.
 pub(super) type AcknowledgedByCluster = Mutex<HashMap<Arc<str>, Arc<Acknowledged>>>;
 
 impl Acknowledged {
@@ -107,10 +107,11 @@ impl Pool {
         self.entry.read_only.is_some()
     }
 
-    /// What is known of its primary's catalogs has been replayed where this one leads: it counts as a change here, if it
-    /// is news.
+    /// Counts changes of its primary's catalogs here, where a standby has replayed those that are known.
     pub fn replay_catalogs_of(&self, primary: &Self) {
-        if is_news(&self.replayed.catalogs, primary.catalog.version()) {
+        // Others may have been here before the first of its clients: the catalogs are theirs as well.
+        let version = primary.catalog.version();
+        if self.replayed.catalogs.swap(version, Ordering::AcqRel) != version {
             drop(self.catalog.begin_change());
         }
     }

@@ -130,8 +130,8 @@ pub struct Server {
     pub outcome: Option<Outcome>,
     /// The end of its session's last commit in the log; `None` if it does not say.
     pub committed: Option<Lsn>,
-    /// The place up to which it had replayed the log when it was asked last, as a standby.
-    pub replayed: Lsn,
+    /// The place up to which it had replayed the log when it was asked last, as a standby; `None` if it has never said.
+    pub replayed: Option<Lsn>,
     /// The time up to which its client waits for that.
     pub asked_until: Option<Time>,
     /// Whether it has told its client why it ends the connection.
@@ -260,7 +260,7 @@ impl Server {
             mark: None,
             outcome: None,
             committed: None,
-            replayed: Lsn::START,
+            replayed: None,
             asked_until: None,
             said_why: false,
             cancels: Cancels::new(now),

@@ -18,12 +18,12 @@ use crate::{
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a server hears that is asked how far it has replayed, for the first time and again.
+/// The texts by which a server is asked how far it has replayed, for the first time and again.
 const HOW_FAR: &str = "Q(SELECT pg_catalog.pg_last_wal_replay_lsn())";
 const AGAIN: &str = "Q(SET LOCAL statement_timeout = 0; SELECT pg_catalog.pg_sleep(0.001); \
     SELECT pg_catalog.pg_last_wal_replay_lsn())";
 
-/// What it hears of a block's beginning.
+/// The messages of a block's beginning, as a server hears them.
 const BEGIN: &str = "P(: BEGIN READ ONLY) B() E C[] ";
 
 fn settings() -> PoolSettings {
@@ -118,6 +118,15 @@ fn replayed_again(end: &str) -> Vec<u8> {
     answers(&format!("C(SET) D() C(SELECT 1) D({end}) C(SELECT 1) Z(I)"))
 }
 
+/// The server that is opened at the standby. It is asked once how far it has replayed, whoever comes first.
+fn opened(table: &mut Table) -> Side {
+    let opened = table.connects();
+    let [server] = opened[..] else { panic!("{} servers are opened", opened.len()) };
+    assert_eq!(table.hears(server), HOW_FAR);
+    table.says(server, &replayed("0/40"));
+    server
+}
+
 #[test]
 fn a_block_that_reads_goes_to_a_standby_and_the_next_transaction_back() {
     let (mut table, client, primary) = seated(database(Scope::Local));
@@ -125,12 +134,11 @@ fn a_block_that_reads_goes_to_a_standby_and_the_next_transaction_back() {
     for turn in 0..3 {
         begins(&mut table, client);
         table.says(client, &query("SELECT 1"));
-        let opened = table.connects();
+        if turn == 0 {
+            opened(&mut table);
+        }
         let server = table.servers()[1];
-        assert_eq!(
-            (opened.len(), table.opened_with(server).as_str()),
-            (usize::from(turn == 0), "sluice.report_transactions=on")
-        );
+        assert_eq!(table.opened_with(server), "sluice.report_transactions=on");
         // It has written nothing, so nothing is waited for.
         assert_eq!(table.hears(server), format!("{BEGIN}Q(SELECT 1)"));
         answers_first(&mut table, server, client);
@@ -179,8 +187,7 @@ fn prepared_statements_are_led_by_their_texts() {
     table.hears(client);
     begins(&mut table, client);
     table.says(client, &[bind("a", 0), execute(), sync()].concat());
-    table.connects();
-    let server = table.servers()[1];
+    let server = opened(&mut table);
     let heard = table.hears(server);
     assert!(heard.starts_with(BEGIN) && heard.contains("SELECT 1) ") && heard.ends_with(" E S"), "{heard}");
     let parsed = if heard.contains(" D(") { "1 t n 2 C(SELECT 1) Z(T)" } else { "1 2 C(SELECT 1) Z(T)" };
@@ -197,6 +204,71 @@ fn prepared_statements_are_led_by_their_texts() {
     begins(&mut table, client);
     table.says(client, &[bind("b", 0), execute(), sync()].concat());
     assert!(table.hears(primary).starts_with(BEGIN), "nobody knows what f() does");
+    table.says(primary, &answers("1 2 C(BEGIN) 3 2 C(SELECT 1) Z(T)"));
+    table.hears(client);
+    commits(&mut table, primary, client);
+    // To describe one takes no snapshot: SET TRANSACTION READ WRITE may still come.
+    begins(&mut table, client);
+    table.says(client, &[describe("c"), sync()].concat());
+    assert!(table.hears(primary).starts_with(BEGIN), "it may write yet");
+}
+
+#[test]
+fn a_standby_whose_sessions_are_serializable_is_for_nobody() {
+    let (mut table, client, primary) = seated(database(Scope::Local));
+    for turn in 0..2 {
+        begins(&mut table, client);
+        table.says(client, &query("SELECT 1"));
+        if turn == 0 {
+            table.connects();
+        }
+        let server = table.servers()[1];
+        assert_eq!(table.hears(server), HOW_FAR, "though it has written nothing");
+        table.says(server, &answers("E(0A000) Z(I)"));
+        assert_eq!(table.hears(primary), format!("{BEGIN}Q(SELECT 1)"));
+        answers_first(&mut table, primary, client);
+        commits(&mut table, primary, client);
+    }
+}
+
+/// The client's COMMIT is lost with the primary, and its next one says that it was committed and where its log ends.
+fn commits_without_answer(table: &mut Table, primary: Side, client: Side, end: &str) -> Side {
+    table.says(client, &[query("BEGIN"), query("INSERT INTO t VALUES (1)")].concat());
+    table.hears(primary);
+    let mark = "xid=7 at=0/A system=9 key=5";
+    table.says(primary, &answers(&format!("1 2 C(BEGIN) 3 C(INSERT 0 1) S(sluice.transaction={mark}) Z(T)")));
+    table.hears(client);
+    table.says(client, &query("COMMIT"));
+    table.hears(primary);
+    table.reports_at_login("in_hot_standby", "off");
+    table.hangs_up(primary);
+    table.passes(Duration::from_millis(200));
+    let next = table.connects()[0];
+    table.reports_at_login("in_hot_standby", "on");
+    assert_eq!(
+        table.hears(next),
+        format!(
+            "Q(SET LOCAL statement_timeout = 0; SELECT pg_catalog.set_config('sluice.outcome', '{mark}', true); \
+             SELECT pg_catalog.pg_current_wal_flush_lsn())"
+        )
+    );
+    table.says(next, &answers(&format!("C(SET) D(committed) C(SELECT 1) D({end}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+    next
+}
+
+#[test]
+fn a_commit_whose_answer_was_lost_is_found() {
+    for scope in [Scope::Local, Scope::Global] {
+        let (mut table, client, primary) = seated(database(scope));
+        table.hub().tell_log(&"main".into(), Lsn(0x30));
+        commits_without_answer(&mut table, primary, client, "0/50");
+        let reader = if scope == Scope::Global { table.client() } else { client };
+        begins(&mut table, reader);
+        table.says(reader, &query("SELECT 1"));
+        let server = opened(&mut table);
+        assert_eq!(table.hears(server), AGAIN, "0/40 is not far enough");
+    }
 }
 
 #[test]
@@ -309,7 +381,7 @@ fn what_would_tie_a_client_to_a_standby_ends_it() {
         let (mut table, client, _) = seated(database(Scope::Local));
         begins(&mut table, client);
         table.says(client, &query("SELECT 1"));
-        let server = table.connects()[0];
+        let server = opened(&mut table);
         table.hears(server);
         answers_first(&mut table, server, client);
         table.says(client, &query("COMMIT"));
@@ -323,7 +395,7 @@ fn an_advisory_lock_is_never_one_of_a_standby() {
     let (mut table, client, _) = seated(database(Scope::Local));
     begins(&mut table, client);
     table.says(client, &query("SELECT 1"));
-    let server = table.connects()[0];
+    let server = opened(&mut table);
     table.hears(server);
     answers_first(&mut table, server, client);
     table.says(client, &query("SELECT pg_advisory_xact_lock(1)"));
@@ -336,7 +408,7 @@ fn a_block_that_is_lost_with_its_standby_fails_and_its_client_goes_home() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     begins(&mut table, client);
     table.says(client, &query("SELECT 1"));
-    let server = table.connects()[0];
+    let server = opened(&mut table);
     table.hears(server);
     answers_first(&mut table, server, client);
     table.says(client, &query("SELECT 2"));
@@ -353,7 +425,7 @@ fn a_standby_that_will_not_do_any_more_keeps_what_is_open_there() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     begins(&mut table, client);
     table.says(client, &query("SELECT 1"));
-    let server = table.connects()[0];
+    let server = opened(&mut table);
     table.hears(server);
     answers_first(&mut table, server, client);
     table.has_nodes(Vec::new());
