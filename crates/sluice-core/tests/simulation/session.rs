@@ -297,6 +297,10 @@ impl Session {
         }
         match tag {
             frontend::SYNC => {
+                // Its block was lost with its server behind the last answer of the batch.
+                if let Some(code) = ends.fail.filter(|_| self.block == Block::Open) {
+                    self.fail(&failed(code), out);
+                }
                 self.skipping = false;
                 self.batch = false;
                 if self.block == Block::None {
