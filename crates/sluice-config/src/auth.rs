@@ -1,5 +1,7 @@
 //! `[auth]` and `[auth.lookup]`: reads them, and checks that every method has what it needs.
 
+use std::{collections::BTreeSet, path::Path};
+
 use sluice_control::access::{AccessRules, Policy};
 
 use crate::{
@@ -56,9 +58,11 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
         (None, None) if by_rules => {}
         (None, None) => check_sources(section, method, has_file, &lookup_section),
     }
+    let only = section.read(&schema::KNOWN_USERS_ONLY).given().filter(|(only, _)| *only).map(|(_, offset)| offset);
     let file = users_file.given().map(|(path, offset)| (section.source().resolve(&path), offset));
-    if let Some((path, offset)) = &file {
-        check_users_file(section, path, *offset);
+    let mut known = file.as_ref().map(|(path, offset)| read_users_file(section, path, *offset)).unwrap_or_default();
+    if let Some(offset) = only {
+        check_known_users(section, offset, (has_file, known.is_empty()), &lookup_section);
     }
     let (lookup, lookup_database) = lookup.unzip();
     let file = file.map(|(path, _)| SecretSource::File(path));
@@ -66,9 +70,17 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let policy = match rules {
         Some(rules) => Policy::Rules(rules),
         None if of_server.is_some() => Policy::ServerRules(None),
+        None if only.is_some() && method.value == Method::Trust => Policy::Rules(hba::trust()),
         None => Policy::Method(method.value),
     };
-    Auth { config: AuthConfig { policy, secrets }, lookup_database: lookup_database.flatten() }
+    let policy = match policy {
+        Policy::Rules(rules) if only.is_some() => {
+            Policy::Rules(hba::for_known_users(&rules, std::mem::take(&mut known)))
+        }
+        policy => policy,
+    };
+    let known_users_only = only.is_some();
+    Auth { config: AuthConfig { policy, secrets, known_users_only }, lookup_database: lookup_database.flatten() }
 }
 
 /// Reads `[auth.lookup]`; values that are missing have been noted, and the configuration will not be used.
@@ -169,12 +181,28 @@ fn check_sources_of_server(section: &Section<'_>, offset: usize, has_file: bool,
 }
 
 /// Reads the users file, so that `sluice check` finds its problems too.
-fn check_users_file(section: &Section<'_>, path: &std::path::Path, offset: usize) {
+fn read_users_file(section: &Section<'_>, path: &Path, offset: usize) -> BTreeSet<String> {
     let text = match files::read_private(path, files::USERS_BYTES_MAX) {
         Ok(text) => text,
-        Err(fault) => return section.note(&schema::USERS_FILE, offset, fault),
+        Err(fault) => {
+            section.note(&schema::USERS_FILE, offset, fault);
+            return BTreeSet::new();
+        }
     };
-    let (_, mut problems) = users::read_lines(&text, path);
+    let (users, mut problems) = users::read_lines(&text, path);
     problems.sort_by_key(|problem| problem.position);
     section.source().add_elsewhere(problems);
+    users.into_keys().collect()
+}
+
+/// Checks that it is known who the users are that are let in alone.
+fn check_known_users(section: &Section<'_>, offset: usize, (has_file, is_empty): (bool, bool), lookup: &Section<'_>) {
+    if lookup.is_given() {
+        let what = "the users of [auth.lookup] are known one by one only, when they are asked for their passwords";
+        let remedy = "leave it out, and have passwords asked for; or list the users in a users_file";
+        section.note(&schema::KNOWN_USERS_ONLY, offset, Fault::new(what, remedy));
+    } else if !has_file || is_empty {
+        let fault = Fault::new("nobody is let in: no user is known", "list the users in users_file");
+        section.source().warn(offset, schema::AUTH.path_of(schema::KNOWN_USERS_ONLY.name), fault);
+    }
 }

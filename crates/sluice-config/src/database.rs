@@ -49,6 +49,8 @@ pub(crate) struct Database {
     pub(crate) pool: Pool,
     /// The name, `"*"` included, and where it is given.
     pub(crate) name: Option<(String, usize)>,
+    /// The place where `user` is given.
+    pub(crate) user_offset: Option<usize>,
 }
 
 /// Reads one entry; what is missing has been noted, and the configuration will not be used.
@@ -56,6 +58,7 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clus
     let name = section.read_required(&schema::DATABASE_NAME);
     let user = section.read(&schema::DATABASE_USER);
     let has_user = !matches!(user, Read::Absent);
+    let user = user.given();
     let password = credentials::read(section, &schema::DATABASE_PASSWORD, &schema::DATABASE_PASSWORD_FILE);
     if let Some((_, offset)) = &password
         && !has_user
@@ -79,14 +82,14 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clus
         causal,
         tls: tls::read_database(section),
         dbname: section.read(&schema::DBNAME).value(),
-        user: user.value(),
+        user: user.as_ref().map(|(user, _)| user.clone()),
         password: password.map(|(password, _)| password),
         client_address_secret: read_client_address_secret(section),
         clients: section.read(&schema::DATABASE_CLIENTS).value(),
         servers: section.read(&schema::DATABASE_SERVERS).value(),
         pool: PoolSettings { failover_timeout: cluster.value().map(|entry| entry.failover_timeout), ..settings },
     };
-    Database { config, pool, name }
+    Database { config, pool, name, user_offset: user.map(|(_, offset)| offset) }
 }
 
 /// Reads `client_address_secret_file`, and the file.

@@ -14,6 +14,7 @@ use crate::{
     pool::Pool,
     reader::{Section, Setting, Source},
     report::{Fault, Position, Report},
+    roles,
     schema::{self, Table},
     tls,
 };
@@ -88,6 +89,7 @@ fn read(root: &Section<'_>) -> Config {
     check_pools(&pool, &databases, servers, root.source());
     database::check_names(&databases, root.source());
     check_databases(root, &databases, &auth);
+    roles::warn(root.source(), &databases, &auth);
     let admin = admin::read(&root.table(&schema::ADMIN), &databases);
     let http_listen = listen::read_http(root, &listen.addresses);
     Config {

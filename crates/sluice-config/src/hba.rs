@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
@@ -17,6 +18,9 @@ use crate::{
     report::{Fault, Position, Problem},
     schema,
 };
+
+/// The name of the rules that stand for `method = "trust"`.
+const BY_METHOD: &str = "auth.method";
 
 /// The largest file that is read, in bytes.
 const HBA_BYTES_MAX: u64 = 4 << 20;
@@ -78,6 +82,33 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
     Some(Arc::new(AccessRules { rules, unloaded: None, interfaces, text: disk.0.into_inner() }))
 }
 
+/// The rules by which everybody is believed.
+pub(crate) fn trust() -> Arc<AccessRules> {
+    struct Text;
+    impl Files for Text {
+        fn read(&self, _: &Path) -> io::Result<String> {
+            Ok("local all all trust\nhost all all all trust\n".to_owned())
+        }
+
+        fn list(&self, _: &Path) -> io::Result<Vec<OsString>> {
+            Ok(Vec::new())
+        }
+    }
+    #[allow(clippy::expect_used, reason = "the text is ours, and a test reads it")]
+    let rules = Rules::read(Path::new(BY_METHOD), None, &Text).expect("the rules are well-formed");
+    Arc::new(AccessRules { rules, unloaded: None, interfaces: Vec::new(), text: BY_METHOD.to_owned() })
+}
+
+/// The same rules for known users only, where no password is asked for.
+pub(crate) fn for_known_users(rules: &AccessRules, known: BTreeSet<String>) -> Arc<AccessRules> {
+    let AccessRules { rules, unloaded, interfaces, text } = rules;
+    // Rules are equal where this text is: other users are other rules.
+    let names: String = known.iter().map(|name| format!("{name}\0")).collect();
+    let rules = rules.clone().for_known_users(known);
+    let text = format!("{text}\0{names}");
+    Arc::new(AccessRules { rules, unloaded: unloaded.clone(), interfaces: interfaces.clone(), text })
+}
+
 /// Whether secrets are needed to ask clients as the rules demand.
 pub(crate) fn needs_secrets(rules: &AccessRules) -> bool {
     rules.rules.rules().iter().any(|rule| matches!(rule.method(), Method::Md5 | Method::ScramSha256))
@@ -93,7 +124,7 @@ fn without_look_up(place: &Place) -> Problem {
 
 /// Notes rules that no client will ever match, and those that will never let one in.
 pub(crate) fn warn(root: &Section<'_>, rules: Option<&AccessRules>) {
-    let Some(rules) = rules else { return };
+    let Some(rules) = rules.filter(|_| root.table(&schema::AUTH).has(schema::HBA_FILE.name)) else { return };
     let (has_tls, has_socket) = (root.has(schema::TLS.name()), root.has(schema::UNIX_SOCKET_DIR.name));
     let warnings = rules.rules.rules().iter().filter_map(|rule| {
         let (what, remedy) = match (rule.connection_type(), rule.map()) {
@@ -121,7 +152,7 @@ pub(crate) fn warn(root: &Section<'_>, rules: Option<&AccessRules>) {
     root.source().warn_elsewhere(warnings.collect());
 }
 
-fn at_line(file: &Path, line: usize, what: &str, remedy: &str) -> Problem {
+pub(crate) fn at_line(file: &Path, line: usize, what: &str, remedy: &str) -> Problem {
     Fault::new(what, remedy).at(file, Some(Position { line, column: 1 }), "")
 }
 

@@ -25,6 +25,7 @@ mod pool;
 mod reader;
 mod reference;
 mod report;
+mod roles;
 mod schema;
 mod tls;
 mod units;
@@ -109,6 +110,9 @@ pub struct AuthConfig {
     pub policy: Policy,
     /// The source of the secrets; `None` only with [`Method::Trust`].
     pub secrets: Option<SecretSource>,
+    /// Whether only users are let in who stand in the file of secrets, even where nobody is asked for one. The policy's
+    /// rules see to it.
+    pub known_users_only: bool,
 }
 
 /// The source of the clients' secrets.

@@ -253,7 +253,7 @@ there.
 
 | method | |
 |---|---|
-| `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only |
+| `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only. With `known_users_only`, a rule of `trust`, `cert` or `peer` turns away whoever is not in `users_file`, as PgBouncer does |
 | `md5`, `scram-sha-256` | by the secrets of `users_file` or `[auth.lookup]` |
 | `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
 | `peer` | the system's user who has connected to the Unix socket is the user, or a map's |
@@ -274,7 +274,8 @@ Rules that the pool could not enforce are refused when the file is read, by line
 - members of roles where there is no `[auth.lookup]`.
 
 `sluice check` and the log warn of rules that no client of the pool can match (`hostssl` without `[tls]`, `local` without
-`unix_socket_dir`, `replication`), and of those that let nobody in because their map does not exist. When a rule turns a
+`unix_socket_dir`, `replication`), of those that let nobody in because their map does not exist, and of `trust` for `all`
+users of a database that has a `user`: whoever comes is that role. When a rule turns a
 client away, the log names its file and line.
 
 `required` and `client_certificates` of `[tls]` apply in addition to the rules. A reload reads the files again, all or nothing;

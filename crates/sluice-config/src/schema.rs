@@ -210,7 +210,7 @@ pub(crate) static AUTH: Table = Table {
     path: "auth",
     many: false,
     meaning: "How clients prove who they are. The secrets come from `users_file` or from `[auth.lookup]`.",
-    keys: &[&METHOD, &HBA, &HBA_FILE, &IDENT_FILE, &USERS_FILE, &TRUST_ANYONE],
+    keys: &[&METHOD, &HBA, &HBA_FILE, &IDENT_FILE, &USERS_FILE, &KNOWN_USERS_ONLY, &TRUST_ANYONE],
     tables: &[&LOOKUP],
 };
 
@@ -251,6 +251,15 @@ pub(crate) static USERS_FILE: Key<FilePath> = Key {
     kind: FilePath,
     absent: Absent::Means("`[auth.lookup]`, or `method = \"trust\"`"),
     meaning: "A file of users and their secrets; see [The users file](#the-users-file).",
+};
+
+pub(crate) static KNOWN_USERS_ONLY: Key<Flag> = Key {
+    name: "known_users_only",
+    kind: Flag,
+    absent: Absent::Default("false"),
+    meaning: "`true`: only users who stand in `users_file` are let in, also by `trust`, `cert` and `peer`, which do not ask \
+              for what stands there. Otherwise `trust` lets in any name, and in a `[[database]]` with `user` as that role. \
+              A name is no proof: whoever knows one that is listed is let in by `trust`.",
 };
 
 pub(crate) static TRUST_ANYONE: Key<Flag> = Key {

@@ -1,6 +1,6 @@
 //! The rules and maps of a server, and the answers that they give.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use crate::{
     address::Interface,
@@ -8,6 +8,7 @@ use crate::{
     files::Files,
     ident::MapLine,
     lines,
+    method::Method,
     name::Answer,
     place::Place,
     problem::{Flaw, Problem},
@@ -21,6 +22,8 @@ pub use crate::name::Roles;
 pub struct Rules {
     rules: Vec<Rule>,
     maps: Vec<MapLine>,
+    /// The users that may be let in without a password; `None`: all.
+    known: Option<BTreeSet<String>>,
 }
 
 /// The rule that counts.
@@ -55,11 +58,16 @@ impl Rules {
         }
         let (maps, problems_of_maps) = ident.map(|ident| read_all(ident, files, MapLine::parse)).unwrap_or_default();
         problems.extend(problems_of_maps);
-        if problems.is_empty() { Ok(Self { rules, maps }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self::new(rules, maps)) } else { Err(problems) }
     }
 
     pub(crate) fn new(rules: Vec<Rule>, maps: Vec<MapLine>) -> Self {
-        Self { rules, maps }
+        Self { rules, maps, known: None }
+    }
+
+    /// The same rules, of which those that ask for no password (`trust`, `cert`, `peer`) let in these users only.
+    pub fn for_known_users(self, known: BTreeSet<String>) -> Self {
+        Self { known: Some(known), ..self }
     }
 
     /// The rules in their order, of all files.
@@ -74,12 +82,22 @@ impl Rules {
     pub fn decide(&self, connection: &Connection<'_>, roles: Option<&Roles>, interfaces: &[Interface]) -> Decision<'_> {
         for rule in &self.rules {
             match rule.has(connection, roles, interfaces) {
+                Answer::Yes if !self.knows(rule, connection.user) => return Decision::None,
                 Answer::Yes => return Decision::Rule(rule),
                 Answer::NeedsRoles => return Decision::NeedsRoles,
                 Answer::No => (),
             }
         }
         Decision::None
+    }
+
+    /// Whether a user is known, where a rule does not ask for what only known ones have.
+    fn knows(&self, rule: &Rule, user: &str) -> bool {
+        let asks = match rule.method() {
+            Method::Trust | Method::Cert | Method::Peer => false,
+            Method::Reject | Method::Md5 | Method::ScramSha256 => true,
+        };
+        asks || self.known.as_ref().is_none_or(|known| known.contains(user))
     }
 
     /// The answer whether a system's user (or a certificate's common name) may be a user of the database, by a map, or

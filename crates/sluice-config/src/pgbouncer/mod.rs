@@ -8,7 +8,7 @@ mod settings;
 mod sizes;
 mod tls;
 
-use std::path::Path;
+use std::{net::SocketAddr, path::Path};
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
@@ -37,6 +37,8 @@ pub struct Note {
     pub what: String,
     /// Whether clients may notice.
     pub matters: bool,
+    /// Whether somebody may get in who could not before; such notes come first.
+    pub widens: bool,
 }
 
 /// Converts PgBouncer's configuration.
@@ -76,6 +78,8 @@ struct Conversion {
     listen_port: Option<u16>,
     /// The line of `auth_type = hba`, if rules count.
     by_rules: Option<usize>,
+    /// It has `auth_type = any`: users need not be known.
+    knows_no_users: bool,
     /// It has a `unix_socket_dir` that is empty: no Unix sockets.
     lacks_socket: bool,
     notes: Vec<Note>,
@@ -88,8 +92,13 @@ impl Conversion {
         self.say(Some(entry.line), &entry.key, what, true);
     }
 
+    /// Says first of all that more people may get in.
+    fn first(&mut self, line: Option<usize>, key: &str, what: &str) {
+        self.notes.push(Note { line, key: key.to_owned(), what: what.to_owned(), matters: true, widens: true });
+    }
+
     fn say(&mut self, line: Option<usize>, key: &str, what: impl Into<String>, matters: bool) {
-        self.notes.push(Note { line, key: key.to_owned(), what: what.into(), matters });
+        self.notes.push(Note { line, key: key.to_owned(), what: what.into(), matters, widens: false });
     }
 
     /// The number of a port, or a problem.
@@ -213,7 +222,10 @@ impl Conversion {
         let method = match entry.value.to_ascii_lowercase().as_str() {
             "trust" => "trust",
             "any" => {
-                self.note(entry, "as trust: give each database the user that it logs in as");
+                self.knows_no_users = true;
+                let what = "whoever connects is let in under any name, as with PgBouncer, and in databases without user, \
+                            too: give each database the user that it logs in as";
+                self.note(entry, what);
                 "trust"
             }
             "md5" => "md5",
@@ -400,6 +412,39 @@ impl Conversion {
         }
     }
 
+    /// Users that are not asked for a password have to be known, too, as PgBouncer wants it of all users.
+    fn known_users(&mut self) {
+        let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
+        let has_rules = self.auth.contains_key("hba_file");
+        if self.lookup.is_empty() {
+            if (is_trust && !self.knows_no_users) || has_rules {
+                self.auth.insert("known_users_only", value(true));
+            }
+        } else if is_trust {
+            self.auth.insert("method", value("md5"));
+            let what = "trust lets in users whom auth_query finds, without a password; Sluice looks nobody up who need not \
+                        prove anything, so it asks for passwords: method = \"md5\" under [auth]. To ask for none, replace \
+                        [auth.lookup] by users_file and known_users_only = true";
+            self.say(None, "auth_type", what, true);
+        } else if has_rules {
+            let what = "CLIENTS MAY GET IN THAT COULD NOT: by a rule of trust, cert or peer, PgBouncer lets in only users \
+                        whom auth_query finds, and Sluice whoever the rule is for, in a database with user as that role. \
+                        Have such rules name their users, or ask for passwords";
+            self.first(None, "auth_hba_file", what);
+        }
+    }
+
+    /// Trust on addresses that other hosts can reach has to be allowed by hand.
+    fn trust(&mut self, listen: &Array) {
+        let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
+        let is_loopback = |address: &str| address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+        if is_trust && listen.iter().filter_map(Value::as_str).any(|address| !is_loopback(address)) {
+            let what = "\"trust\" on an address that other hosts can reach is refused: choose another method, or allow it \
+                        by trust_anyone = true under [auth]";
+            self.say(None, "auth_type", what, true);
+        }
+    }
+
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
@@ -429,6 +474,8 @@ impl Conversion {
             self.pool.insert("mode", value("session"));
         }
         self.rules();
+        self.known_users();
+        self.trust(&listen);
         if !self.problems.is_empty() {
             return Err(Report::new(self.problems));
         }
@@ -458,7 +505,7 @@ impl Conversion {
                 document.insert(name, item);
             }
         }
-        self.notes.sort_by_key(|note| (!note.matters, note.line));
+        self.notes.sort_by_key(|note| (!note.widens, !note.matters, note.line));
         let comment: String = self.notes.iter().filter(|note| note.matters).map(|note| format!("# {note}\n")).collect();
         let comment =
             if comment.is_empty() { comment } else { format!("# Not as in {}:\n{comment}\n", path.display()) };

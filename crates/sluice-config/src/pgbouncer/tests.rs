@@ -3,7 +3,7 @@ use std::time::Duration;
 use sluice_control::settings::PoolMode;
 
 use super::*;
-use crate::{Config, Method, Policy, SecretSource, ServerAddress, parse};
+use crate::{Config, SecretSource, ServerAddress, parse};
 
 /// The configuration that comes of a text, as Sluice reads it, and the notes.
 fn converted(text: &str) -> (Config, Vec<String>) {
@@ -63,7 +63,7 @@ fn defaults_that_clients_notice_are_written_out() {
     let (config, notes) = converted("[databases]\na = \n[pgbouncer]\nauth_type = trust\n");
     assert_eq!(config.databases[0].pool.sharing.mode, PoolMode::Session);
     assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/tmp")));
-    assert_eq!(config.auth.policy, Policy::Method(Method::Trust));
+    assert!(config.auth.known_users_only && config.auth.policy.rules().is_some());
     assert!(notes.iter().any(|note| note.starts_with("listen_addr: ")), "{notes:?}");
 }
 
@@ -213,12 +213,41 @@ fn rules_take_the_place_of_the_method() {
     };
     let files = "auth_hba_file = pg_hba.conf\nauth_ident_file = pg_ident.conf\n";
     let (table, _) = auth(&format!("auth_type = hba\n{files}"));
-    assert_eq!(table, "hba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"");
+    assert_eq!(table, "hba_file = \"pg_hba.conf\"\nident_file = \"pg_ident.conf\"\nknown_users_only = true");
     let (table, notes) = auth(files);
     assert_eq!(table, "method = \"md5\"");
     assert!(notes.contains(&"auth_hba_file".to_owned()), "{notes:?}");
     let (_, notes) = auth("auth_type = hba\n");
     assert!(notes.contains(&"auth_type".to_owned()), "{notes:?}");
+}
+
+#[test]
+fn nobody_gets_in_by_trust_who_is_not_known_to_pgbouncer() {
+    let auth = |settings: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!("[databases]\na = user=carol\n[pgbouncer]\nlisten_addr = 127.0.0.1\n{settings}");
+        std::fs::write(file.path(), text).unwrap();
+        let converted = convert(file.path()).unwrap();
+        let table = converted.toml.split("[auth]\n").nth(1).unwrap().split("\n[").next().unwrap().trim().to_owned();
+        (table, converted.toml, converted.notes)
+    };
+    let (table, _, notes) = auth("auth_type = trust\nauth_file = users.txt\n");
+    assert_eq!(table, "method = \"trust\"\nusers_file = \"users.txt\"\nknown_users_only = true");
+    assert!(notes.is_empty(), "{notes:?}");
+    let (table, _, _) = auth("auth_type = hba\nauth_file = users.txt\nauth_hba_file = hba.conf\n");
+    assert_eq!(table, "users_file = \"users.txt\"\nhba_file = \"hba.conf\"\nknown_users_only = true");
+    // It lets in whoever comes, too.
+    let (table, _, _) = auth("auth_type = any\nauth_file = users.txt\n");
+    assert_eq!(table, "method = \"trust\"\nusers_file = \"users.txt\"");
+    // Those whom a query finds are not known beforehand.
+    let (table, _, notes) = auth("auth_type = trust\nauth_user = asks\n");
+    assert_eq!(table, "method = \"md5\"");
+    assert!(notes.iter().any(|note| note.key == "auth_type" && note.matters), "{notes:?}");
+    let (_, toml, notes) = auth("auth_type = hba\nauth_user = asks\nauth_hba_file = hba.conf\n");
+    assert!(notes[0].widens && notes[0].what.contains("trust"), "{notes:?}");
+    assert!(toml.lines().nth(1).unwrap().starts_with("# auth_hba_file: CLIENTS MAY GET IN"), "{toml}");
+    let (_, _, notes) = auth("auth_type = trust\nlisten_addr = *\n");
+    assert!(notes.iter().any(|note| note.what.contains("trust_anyone")), "{notes:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use sluice_config::{SecretSource, users};
+use sluice_hba::{Connection, Decision, Transport};
 
 use super::super::repository;
 
@@ -211,5 +212,85 @@ fn what_may_be_a_mistake_is_worth_a_word() {
     for rules in ["local all all peer map=known", "host all,replication all all trust", "hostnossl all all all reject"]
     {
         assert_eq!(warnings(rules, "unix_socket_dir = \"/run\""), [""; 0], "{rules}");
+    }
+}
+
+#[test]
+fn only_known_users_are_believed_where_the_file_says_so() {
+    let folder = folder("known");
+    let file = folder.join("sluice.toml");
+    write(&folder.join("users.txt"), b"\"ann\" \"secret\"\n", 0o600);
+    let rules = "local all all trust\nhost all bob all trust\nhost all all all md5\n";
+    write(&folder.join("pg_hba.conf"), rules.as_bytes(), 0o644);
+    let load = |keys: &str| {
+        let text = format!("[auth]\n{keys}\n[[database]]\nname = \"*\"\n");
+        write(&file, text.as_bytes(), 0o644);
+        sluice_config::load(&file).map_err(|report| report.to_string())
+    };
+    let method = |config: &sluice_config::Config, user: &str, transport| {
+        let connection = Connection { transport, user, database: "app", is_replication: false };
+        match config.auth.policy.rules().expect("rules").rules.decide(&connection, None, &[]) {
+            Decision::Rule(rule) => rule.method().name(),
+            _ => "-",
+        }
+    };
+    let tcp = Transport::Tcp { address: [10, 0, 0, 1].into(), is_encrypted: false };
+    let methods = |config: &sluice_config::Config| {
+        [("ann", Transport::Local), ("bob", Transport::Local), ("ann", tcp), ("bob", tcp), ("carl", tcp)]
+            .map(|(user, transport)| method(config, user, transport))
+    };
+    let by_rules = "hba_file = \"pg_hba.conf\"\nusers_file = \"users.txt\"";
+    assert_eq!(methods(&load(by_rules).expect("valid")), ["trust", "trust", "md5", "trust", "md5"]);
+    let known = load(&format!("{by_rules}\nknown_users_only = true")).expect("valid");
+    assert_eq!(methods(&known), ["trust", "-", "md5", "-", "md5"]);
+    let trust = load("method = \"trust\"\nusers_file = \"users.txt\"\nknown_users_only = true").expect("valid");
+    assert_eq!(methods(&trust), ["trust", "-", "trust", "-", "-"]);
+    assert!(trust.warnings.is_empty(), "{:?}", trust.warnings);
+    // Other users are other rules, and a reload sees it.
+    write(&folder.join("users.txt"), b"\"ann\" \"secret\"\n\"bob\" \"secret\"\n", 0o600);
+    let again = load(&format!("{by_rules}\nknown_users_only = true")).expect("valid");
+    assert_eq!(methods(&again), ["trust", "trust", "md5", "trust", "md5"]);
+    assert!(again.auth.policy != known.auth.policy);
+
+    let nobody = load("method = \"trust\"\nknown_users_only = true").expect("valid");
+    assert_eq!(methods(&nobody), ["-"; 5]);
+    assert!(nobody.warnings[0].in_one_line().contains("nobody is let in"), "{:?}", nobody.warnings);
+    let said =
+        load("known_users_only = true\n[auth.lookup]\nuser = \"asks\"\ndatabase = \"app\"").expect_err("one by one");
+    assert!(said.contains("auth.known_users_only") && said.contains("users_file"), "{said}");
+}
+
+#[test]
+fn a_role_that_any_name_has_is_warned_of() {
+    let folder = folder("roles");
+    let file = folder.join("sluice.toml");
+    write(&folder.join("users.txt"), b"\"ann\" \"secret\"\n", 0o600);
+    let warnings = |auth: &str, rules: &str, user: &str| {
+        write(&folder.join("pg_hba.conf"), rules.as_bytes(), 0o644);
+        let text = format!(
+            "[auth]\nusers_file = \"users.txt\"\n{auth}\n[[database]]\nname = \"app\"\n{user}\n[[database]]\nname = \"b\"\n"
+        );
+        write(&file, text.as_bytes(), 0o644);
+        let config = sluice_config::load(&file).unwrap_or_else(|report| panic!("{report}"));
+        config.warnings.iter().map(sluice_config::Problem::in_one_line).collect::<Vec<_>>()
+    };
+    let (trust, rules, user) = ("method = \"trust\"", "hba_file = \"pg_hba.conf\"", "user = \"carol\"");
+    for (auth, rules, expected) in [
+        (trust, "", "sluice.toml:6:8: database.user: with method = \"trust\", whoever connects works as \"carol\""),
+        (
+            rules,
+            "host all bob all trust\nhost app all all trust\n",
+            "pg_hba.conf:2:1: whoever connects to the database \"app\"",
+        ),
+        (rules, "host all all all trust\n", "pg_hba.conf:1:1: "),
+    ] {
+        let said = warnings(auth, rules, user);
+        assert!(said.len() == 1 && said[0].contains(expected), "{auth} {rules}: {said:?}");
+        assert!(said[0].contains("known_users_only"), "{said:?}");
+        assert_eq!(warnings(auth, rules, ""), [""; 0], "the server decides");
+        assert_eq!(warnings(&format!("{auth}\nknown_users_only = true"), rules, user), [""; 0]);
+    }
+    for rules in ["host b all all trust\n", "host all bob all trust\n", "host all all all md5\n"] {
+        assert_eq!(warnings("hba_file = \"pg_hba.conf\"", rules, user), [""; 0], "{rules}");
     }
 }

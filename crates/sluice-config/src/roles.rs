@@ -1,0 +1,63 @@
+//! Warnings of databases with a `user` that is the role of more people than the file seems to say.
+//!
+//! Where a database has no `user`, the server itself decides on each client's own role.
+
+use sluice_control::access::{Method, Policy};
+use sluice_hba::{Method as RuleMethod, Rule};
+
+use crate::{auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
+
+/// A database all of whose clients work as one role.
+struct Shared<'a> {
+    /// Its name, perhaps `"*"`.
+    name: &'a str,
+    /// The role.
+    role: &'a str,
+    /// The place where the role is given.
+    offset: usize,
+}
+
+/// Notes the databases of which users get a role that nobody has said they may have.
+pub(crate) fn warn(source: &Source<'_>, databases: &[Database], auth: &Auth) {
+    let shared = databases.iter().filter_map(|database| {
+        let (name, _) = database.name.as_ref()?;
+        Some(Shared { name, role: database.config.user.as_deref()?, offset: database.user_offset? })
+    });
+    let shared: Vec<_> = shared.collect();
+    if !auth.config.known_users_only {
+        warn_of_trust(source, &shared, &auth.config.policy);
+    }
+}
+
+/// Whoever is believed under any name has the role.
+fn warn_of_trust(source: &Source<'_>, shared: &[Shared<'_>], policy: &Policy) {
+    let remedy = "add known_users_only = true to [auth], which lets in only users that have a secret there; or have \
+                  passwords asked for";
+    match policy {
+        Policy::Method(Method::Trust) => {
+            for Shared { role, offset, .. } in shared {
+                let what = format!("with method = \"trust\", whoever connects works as {role:?}, under any name");
+                source.warn(*offset, schema::DATABASE.path_of(schema::DATABASE_USER.name), Fault::new(what, remedy));
+            }
+        }
+        Policy::Rules(rules) => {
+            let rules = rules.rules.rules().iter().filter(|rule| trusts_any_name(rule));
+            let warnings = rules.filter_map(|rule| {
+                let Shared { name, role, .. } = shared.iter().find(|shared| is_for(rule, shared.name))?;
+                let what = format!("whoever connects to the database {name:?} works as {role:?}, under any name");
+                Some(hba::at_line(&rule.place().file, rule.place().line, &what, remedy))
+            });
+            source.warn_elsewhere(warnings.collect());
+        }
+        Policy::Method(_) | Policy::ServerRules(_) => {}
+    }
+}
+
+fn trusts_any_name(rule: &Rule) -> bool {
+    rule.method() == RuleMethod::Trust && rule.users().any(|user| user == "all")
+}
+
+/// Whether a rule may count for a database of that name.
+fn is_for(rule: &Rule, name: &str) -> bool {
+    rule.databases().any(|of| of == "all" || of == name || name == "*" || of.starts_with('/'))
+}
