@@ -5,10 +5,11 @@
 use sluice_control::access::{Method, Policy};
 use sluice_hba::{Method as RuleMethod, Rule};
 
-use crate::{auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
+use crate::{SecretSource, auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
 
 /// A database all of whose clients work as one role.
 struct Shared<'a> {
+    database: &'a Database,
     /// Its name, perhaps `"*"`.
     name: &'a str,
     /// The role.
@@ -21,12 +22,13 @@ struct Shared<'a> {
 pub(crate) fn warn(source: &Source<'_>, databases: &[Database], auth: &Auth) {
     let shared = databases.iter().filter_map(|database| {
         let (name, _) = database.name.as_ref()?;
-        Some(Shared { name, role: database.config.user.as_deref()?, offset: database.user_offset? })
+        Some(Shared { database, name, role: database.config.user.as_deref()?, offset: database.user_offset? })
     });
     let shared: Vec<_> = shared.collect();
     if !auth.config.known_users_only {
         warn_of_trust(source, &shared, &auth.config.policy);
     }
+    warn_of_other_hosts(source, &shared, databases, auth);
 }
 
 /// Whoever is believed under any name has the role.
@@ -60,4 +62,20 @@ fn trusts_any_name(rule: &Rule) -> bool {
 /// Whether a rule may count for a database of that name.
 fn is_for(rule: &Rule, name: &str) -> bool {
     rule.databases().any(|of| of == "all" || of == name || name == "*" || of.starts_with('/'))
+}
+
+/// The users of the server where secrets are looked up have the role on another server.
+fn warn_of_other_hosts(source: &Source<'_>, shared: &[Shared<'_>], databases: &[Database], auth: &Auth) {
+    let Some(SecretSource::Lookup(look_up)) = &auth.config.secrets else { return };
+    let named = |name: &str| databases.iter().find(|it| it.name.as_ref().is_some_and(|(its, _)| its == name));
+    let Some(asked) = named(&look_up.database).or_else(|| named("*")) else { return };
+    for Shared { role, offset, .. } in shared.iter().filter(|it| it.database.config.server != asked.config.server) {
+        let what = format!(
+            "secrets are looked up in {:?}, on another server: whoever may log in there works here as {role:?}",
+            look_up.database
+        );
+        let remedy = "name the users that may, by rules for this database in hba_file; or leave out user, so that the \
+                      server decides";
+        source.warn(*offset, schema::DATABASE.path_of(schema::DATABASE_USER.name), Fault::new(what, remedy));
+    }
 }

@@ -272,8 +272,9 @@ pub(crate) static TRUST_ANYONE: Key<Flag> = Key {
 pub(crate) static LOOKUP: Table = Table {
     path: "auth.lookup",
     many: false,
-    meaning: "Takes secrets, and the roles of which users are members, from the server to which clients are going. The \
-              verifiers that PostgreSQL stores are enough: Sluice needs no plain password.",
+    meaning: "Takes secrets, and the roles of which users are members, from one server, that of `database`. Users of that \
+              server get into all databases; one on another server that has a `user` is theirs as that role, of which \
+              `sluice check` and the log warn. The verifiers that PostgreSQL stores are enough: Sluice needs no plain password.",
     keys: &[&LOOKUP_USER, &LOOKUP_PASSWORD, &LOOKUP_PASSWORD_FILE, &LOOKUP_DATABASE, &QUERY, &CACHE],
     tables: &[],
 };

@@ -434,6 +434,27 @@ impl Conversion {
         }
     }
 
+    /// Databases with a role of their own on another server than that of the look-up: without `auth_dbname`, PgBouncer asks
+    /// each server for its own users.
+    fn elsewhere(&mut self) {
+        let text = |table: &Table, key: &str| table.get(key).and_then(Item::as_str).map(str::to_owned);
+        let place = |table: &Table| (text(table, "host"), table.get("port").and_then(Item::as_integer).unwrap_or(5432));
+        let Some(asked) = text(&self.lookup, "database") else { return };
+        let named = |name: &str| self.databases.iter().find(|it| text(it, "name").as_deref() == Some(name));
+        let Some(asked) = named(&asked).or_else(|| named("*")).map(place) else { return };
+        let others = self.databases.iter().filter(|it| it.contains_key("user") && place(it) != asked);
+        let names: Vec<_> = others.filter_map(|it| text(it, "name")).map(|name| format!("{name:?}")).collect();
+        if !names.is_empty() {
+            let what = format!(
+                "CLIENTS MAY GET IN THAT COULD NOT: users are looked up on one server only, and whoever may log in there \
+                 gets into {} on another, as the role of its user. Have rules in an hba_file name the users of these \
+                 databases, or leave out user",
+                names.join(", ")
+            );
+            self.first(None, "auth_query", &what);
+        }
+    }
+
     /// Trust on addresses that other hosts can reach has to be allowed by hand.
     fn trust(&mut self, listen: &Array) {
         let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
@@ -448,11 +469,15 @@ impl Conversion {
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
+        let asks_everywhere = !self.lookup.contains_key("database");
         self.lookup();
         let sockets = self.top.get("unix_socket_dir").and_then(Item::as_str).unwrap_or("/tmp").to_owned();
         for database in self.databases.iter_mut().filter(|database| !database.contains_key("host")) {
             // Servers' sockets are looked for where its own are.
             database.insert("host", value(sockets.as_str()));
+        }
+        if asks_everywhere {
+            self.elsewhere();
         }
         for database in &mut self.databases {
             for (key, item) in &self.each_database {

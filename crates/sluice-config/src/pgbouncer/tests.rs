@@ -251,6 +251,24 @@ fn nobody_gets_in_by_trust_who_is_not_known_to_pgbouncer() {
 }
 
 #[test]
+fn a_look_up_in_one_place_only_is_said_to_widen_access() {
+    let first = |databases: &str, dbname: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "[databases]\n{databases}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nauth_type = md5\nauth_user = asks\n{dbname}"
+        );
+        std::fs::write(file.path(), text).unwrap();
+        let notes = convert(file.path()).unwrap().notes;
+        notes.iter().filter(|note| note.widens).map(|note| note.what.clone()).collect::<Vec<_>>()
+    };
+    let said = first("a = host=one\nb = host=two user=carol\nc = host=two\nd = host=one user=carol", "");
+    assert!(said.len() == 1 && said[0].contains("\"b\""), "{said:?}");
+    // PgBouncer asks there, too.
+    assert_eq!(first("a = host=one user=carol\nb = host=two user=carol", "auth_dbname = a"), [""; 0]);
+    assert_eq!(first("a = host=one user=carol\nb = host=one port=5432 user=dave", ""), [""; 0]);
+}
+
+#[test]
 fn zeros_single_databases_and_sockets() {
     let (config, notes) = converted(
         "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC server_lifetime=0\n[pgbouncer]\n\

@@ -294,3 +294,21 @@ fn a_role_that_any_name_has_is_warned_of() {
         assert_eq!(warnings("hba_file = \"pg_hba.conf\"", rules, user), [""; 0], "{rules}");
     }
 }
+
+#[test]
+fn a_role_on_another_server_than_that_of_the_look_up_is_warned_of() {
+    let warnings = |databases: &str| {
+        let text = format!("[auth.lookup]\nuser = \"asks\"\ndatabase = \"app\"\n{databases}");
+        let config = sluice_config::parse(&text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{report}"));
+        config.warnings.iter().map(sluice_config::Problem::in_one_line).collect::<Vec<_>>()
+    };
+    let app = "[[database]]\nname = \"app\"\nhost = \"one\"\nuser = \"carol\"\n";
+    let other = |host: &str, user: &str| format!("{app}[[database]]\nname = \"other\"\nhost = \"{host}\"\n{user}\n");
+    let said = warnings(&other("two", "user = \"dave\""));
+    let expected = "sluice.toml:11:8: database.user: secrets are looked up in \"app\", on another server: whoever may log in \
+                    there works here as \"dave\"";
+    assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+    assert_eq!(warnings(&other("one", "user = \"dave\"")), [""; 0]);
+    assert_eq!(warnings(&other("two", "")), [""; 0], "that server decides");
+    assert_eq!(warnings(&other("two", "port = 5433")), [""; 0]);
+}
