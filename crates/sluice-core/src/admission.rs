@@ -15,8 +15,16 @@ const CONSOLES_MAX: u32 = 10;
 /// As many more of those who may do everything there (PostgreSQL's `superuser_reserved_connections`).
 const CONSOLES_RESERVED: u32 = 3;
 
+/// Connections beyond the limit of clients: each has time to say what it wants, since a CancelRequest is always heard,
+/// and a client that asks for encryption first understands an error behind the answer to that only.
+pub const STRANGERS_MAX: u32 = 100;
+
+/// As many more, which are by Unix sockets and no clients of the pool: strangers by TCP, however many, and the pool's
+/// clients leave them to whoever comes from this host, so that an administrator gets to the console.
+pub const SOCKET_STRANGERS_MAX: u32 = 100;
+
 /// Connections from an address beyond its limit, which have not said who they want to be: a CancelRequest is heard.
-const STRANGERS_MAX: u32 = 10;
+const STRANGERS_OF_ADDRESS_MAX: u32 = 10;
 
 /// The counts of the clients there are.
 #[derive(Debug, Default)]
@@ -28,6 +36,10 @@ pub struct Admissions {
 struct Counts {
     all: u32,
     consoles: u32,
+    /// Connections by TCP.
+    by_tcp: u32,
+    /// Clients of the pool by Unix sockets.
+    by_socket: u32,
     connections: HashMap<IpAddr, u32>,
     addresses: HashMap<IpAddr, u32>,
     users: HashMap<Arc<str>, u32>,
@@ -81,8 +93,13 @@ impl Admissions {
     /// Counts a connection in, of which nothing is known but its address; `None` where that is not counted.
     pub fn connect(self: &Arc<Self>, peer: PeerAddress, limits: &Limits) -> Result<Option<Connected>, Full> {
         let Some(address) = counted(peer) else { return Ok(None) };
-        let most = limits.clients_per_address.map(|most| most.saturating_add(STRANGERS_MAX));
-        join(&mut self.counts().connections, address, most).ok_or(Full::Address(address))?;
+        let mut counts = self.counts();
+        let most = limits.clients_per_address.map(|most| most.saturating_add(STRANGERS_OF_ADDRESS_MAX));
+        if counts.are_open_taken(limits) {
+            return Err(Full::Clients);
+        }
+        join(&mut counts.connections, address, most).ok_or(Full::Address(address))?;
+        counts.by_tcp += 1;
         Ok(Some(Connected { admissions: self.clone(), address }))
     }
 
@@ -99,13 +116,16 @@ impl Admissions {
     fn admit_as(self: &Arc<Self>, kind: Kind, peer: PeerAddress, limits: &Limits) -> Result<Admitted, Full> {
         let address = counted(peer);
         let mut counts = self.counts();
-        if kind == Kind::Client && counts.all >= limits.clients {
+        let is_client_by_socket = kind == Kind::Client && peer == PeerAddress::Local;
+        if kind == Kind::Client && counts.all >= limits.clients || is_client_by_socket && counts.are_open_taken(limits)
+        {
             return Err(Full::Clients);
         }
         if let Some(address) = address {
             join(&mut counts.addresses, address, limits.clients_per_address).ok_or(Full::Address(address))?;
         }
         counts.all += u32::from(kind == Kind::Client);
+        counts.by_socket += u32::from(is_client_by_socket);
         Ok(Admitted { admissions: self.clone(), kind, address, user: None, database: None })
     }
 
@@ -117,6 +137,13 @@ impl Admissions {
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    /// Whether all connections are there that may be besides strangers by Unix sockets.
+    fn are_open_taken(&self, limits: &Limits) -> bool {
+        self.by_tcp.saturating_add(self.by_socket) >= limits.clients.saturating_add(STRANGERS_MAX)
     }
 }
 
@@ -156,7 +183,11 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         let mut counts = self.admissions.counts();
         match self.kind {
-            Kind::Client => counts.all -= 1,
+            Kind::Client => {
+                counts.all -= 1;
+                // A client by TCP has an address.
+                counts.by_socket -= u32::from(self.address.is_none());
+            }
             Kind::Stranger => {}
             Kind::Console => counts.consoles -= 1,
         }
@@ -168,7 +199,9 @@ impl Drop for Admitted {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        leave(&mut self.admissions.counts().connections, Some(&self.address));
+        let mut counts = self.admissions.counts();
+        counts.by_tcp -= 1;
+        leave(&mut counts.connections, Some(&self.address));
     }
 }
 
@@ -255,6 +288,29 @@ mod tests {
         assert!(admissions.admit(PeerAddress::Local, &limits).is_ok(), "they take nobody's place");
         drop((others, masters));
         assert!(enter(false).is_some());
+    }
+
+    #[test]
+    fn strangers_by_tcp_leave_room_for_those_of_this_host() {
+        let admissions = Arc::<Admissions>::default();
+        let limits = Limits { clients: 2, ..Limits::default() };
+        let addresses = (0..).map(|number| PeerAddress::Tcp(Ipv4Addr::from_bits(number).into(), 1));
+        let silent: Vec<_> = addresses.map_while(|peer| admissions.connect(peer, &limits).ok()).collect();
+        assert_eq!(silent.len(), 102);
+        assert_eq!(admissions.connect(peer(1), &limits).unwrap_err(), Full::Clients);
+        // The pool's clients of this host have no more than before, and its administrators get in.
+        assert!(admissions.connect(PeerAddress::Local, &limits).is_ok());
+        assert_eq!(admissions.admit(PeerAddress::Local, &limits).unwrap_err(), Full::Clients);
+        let mut console = admissions.admit_stranger(PeerAddress::Local, &limits).unwrap();
+        assert_eq!(console.enter_console(true), Ok(()));
+        drop(silent);
+        // Nor can clients by sockets and strangers by TCP take that room together.
+        let client = admissions.admit(PeerAddress::Local, &limits).unwrap();
+        let silent: Vec<_> = std::iter::from_fn(|| admissions.connect(peer(1), &limits).ok()).collect();
+        assert_eq!(silent.len(), 101);
+        drop((silent, client));
+        let counts = admissions.counts();
+        assert_eq!((counts.by_tcp, counts.by_socket), (0, 0));
     }
 
     #[test]

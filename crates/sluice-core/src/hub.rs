@@ -51,10 +51,6 @@ use crate::{
     traffic::Traffic,
 };
 
-/// Connections beyond the limit of clients: each has time to say what it wants, since a CancelRequest is always heard,
-/// and a client that asks for encryption first understands an error behind the answer to that only.
-pub const STRANGERS_MAX: u32 = 100;
-
 /// A pool: the connections of one role to one database of one server. What it is does not change: clients go on with
 /// another one where the configuration says so.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The number of files that the process may have open, held against the limits of a configuration.
 
 use sluice_config::Config;
-use sluice_core::hub::STRANGERS_MAX;
+use sluice_core::admission::{SOCKET_STRANGERS_MAX, STRANGERS_MAX};
 use thiserror::Error;
 
 /// Files that the process has open besides connections, at most.
@@ -24,7 +24,8 @@ pub struct OpenFiles {
 /// Raises the soft limit on open files to the hard one, and checks that it is enough.
 pub(crate) fn check_open_files(config: &Config) -> Result<(), OpenFiles> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = [config.limits.clients, STRANGERS_MAX, config.limits.servers].map(u64::from).iter().sum::<u64>();
+    let connections = [config.limits.clients, STRANGERS_MAX, SOCKET_STRANGERS_MAX, config.limits.servers];
+    let wanted = connections.map(u64::from).iter().sum::<u64>();
     let needed = wanted + FILES_OTHER;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < needed) {

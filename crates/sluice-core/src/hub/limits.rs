@@ -11,16 +11,17 @@ use sluice_control::{
 };
 
 use crate::{
-    admission::{Admitted, Connected, Full},
+    admission::{Admitted, Connected, Full, SOCKET_STRANGERS_MAX, STRANGERS_MAX},
     budget::{Budget, Budgets, Shared},
 };
 
-use super::{Hub, STRANGERS_MAX, lock};
+use super::{Hub, lock};
 
 impl Hub {
-    /// Counts a connection in that may become a client's, unless there are far more than clients may be.
+    /// Counts a connection in that may become a client's, unless there are far more than clients may be. Those by TCP may
+    /// be fewer ([`Hub::admit_address`]).
     pub fn admit_connection(&self) -> bool {
-        take(&self.connections, self.snapshot().limits.clients.saturating_add(STRANGERS_MAX))
+        take(&self.connections, self.snapshot().limits.clients.saturating_add(STRANGERS_MAX + SOCKET_STRANGERS_MAX))
     }
 
     /// Counts a connection out.

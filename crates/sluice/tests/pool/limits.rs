@@ -7,12 +7,14 @@ use std::{
 };
 
 use postgres::{Client, Error};
-use sluice_testkit::{Case, PoolConfig, TestPool, eventually, matrix};
+use sluice_testkit::{Case, PoolConfig, Raw, TestPool, eventually, matrix, port::free_port, raw::transcript};
+use sluice_wire::startup::ProtocolVersion;
 
 use crate::{config, database};
 
 matrix!(transaction: beyond_a_limit_clients_are_told_as_postgresql_tells_them, an_address_has_as_many_clients_as_it_may,
-    the_console_is_open_when_the_pool_is_full, pools_that_share_a_limit_have_equal_parts_of_it);
+    the_console_is_open_when_the_pool_is_full, the_console_is_within_reach_by_the_socket_whoever_comes_by_tcp,
+    pools_that_share_a_limit_have_equal_parts_of_it);
 
 /// The code and the message of an error.
 fn told(result: Result<Client, Error>) -> (String, String) {
@@ -81,6 +83,22 @@ fn the_console_is_open_when_the_pool_is_full(case: Case) {
     assert_eq!(refused, ("53300".to_owned(), "sorry, too many clients already".to_owned()));
     let mut console = pool.connect("boss", None, "pgbouncer").unwrap();
     console.simple_query("SHOW POOLS").unwrap();
+}
+
+fn the_console_is_within_reach_by_the_socket_whoever_comes_by_tcp(case: Case) {
+    let database = database(case);
+    let folder = tempfile::tempdir().unwrap();
+    let dir = format!("unix_socket_dir = {:?}", folder.path());
+    let pool = config(case).port(free_port()).top(&dir).limit("clients = 1\n[admin]\nusers = [\"boss\"]").start();
+    let path = folder.path().join(format!(".s.PGSQL.{}", pool.address().port()));
+    let silent: Vec<_> = (0..300).map(|_| TcpStream::connect(pool.address()).unwrap()).collect();
+    eventually("all places are taken", || pool.connect("boss", None, "pgbouncer").is_err());
+    let shown = Raw::unix(&path).login("boss", "pgbouncer").query("SHOW VERSION");
+    assert!(shown.ends_with("Z(I)"), "{shown}");
+    let refused = Raw::unix(&path).login_with(ProtocolVersion::V3_0, &[("user", "app"), ("database", &database.name)]);
+    assert_eq!(transcript(&refused), "E(FATAL 53300)");
+    drop(silent);
+    eventually("a place", || pool.connect("app", None, &database.name).is_ok());
 }
 
 /// Runs short statements for a while, as several clients; gives their number.
