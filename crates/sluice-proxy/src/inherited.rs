@@ -2,10 +2,12 @@
 //! (sd_listen_fds(3)), or those of the process that it takes over from.
 //!
 //! Environment: `LISTEN_FDS`, `LISTEN_FDNAMES`, and `LISTEN_PID`, which a predecessor can't know; it says
-//! `SLUICE_PREDECESSOR` instead, its own process id and the socket at which it hears CancelRequests.
+//! `SLUICE_PREDECESSOR` instead, its own process id and the socket at which it hears CancelRequests. By `SLUICE_SEED_FD` it
+//! hands on what challenges of made-up users come from, so that they stay the same.
 
 use std::{
-    env,
+    env, fmt,
+    io::{self, Read, Write},
     os::{
         fd::{OwnedFd, RawFd},
         unix::net::UnixStream,
@@ -23,6 +25,10 @@ use crate::{
 
 /// The variable by which a predecessor says who it is.
 pub(crate) const PREDECESSOR: &str = "SLUICE_PREDECESSOR";
+
+/// The variable by which it says the number of a descriptor with the seed of decoys. It is none of `LISTEN_FDS`: a version
+/// that does not know it leaves it alone.
+pub(crate) const SEED: &str = "SLUICE_SEED_FD";
 
 /// The name of the channel to a predecessor among the descriptors.
 pub(crate) const CHANNEL: &str = "predecessor";
@@ -64,12 +70,43 @@ pub struct Predecessor {
     pub(crate) channel: UnixStream,
 }
 
+/// The seed of the challenges of users that do not exist. Whoever knows it can tell who does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MockSeed(pub(crate) [u8; 32]);
+
+impl MockSeed {
+    /// A socket that says it once.
+    pub(crate) fn to_socket(self) -> io::Result<OwnedFd> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        // As little as this always fits.
+        ours.write_all(&self.0)?;
+        Ok(theirs.into())
+    }
+
+    /// The seed that such a socket says; `None` if it says none.
+    fn read(socket: OwnedFd) -> Option<Self> {
+        let (mut stream, mut seed) = (UnixStream::from(socket), [0; 32]);
+        // Its other end was closed before this process was started, so nothing is waited for.
+        stream.set_nonblocking(true).ok()?;
+        stream.read_exact(&mut seed).ok()?;
+        Some(Self(seed))
+    }
+}
+
+impl fmt::Debug for MockSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MockSeed(…)")
+    }
+}
+
 /// All that this process was started with.
 #[derive(Debug, Default)]
 pub struct Inherited {
     pub(crate) listeners: Vec<Listener>,
     /// The socket at which the predecessor hears CancelRequests.
     pub(crate) cancels: Option<PathBuf>,
+    /// The seed of what made-up users are asked.
+    pub(crate) mock_seed: Option<MockSeed>,
     predecessor: Option<Predecessor>,
 }
 
@@ -82,6 +119,7 @@ impl Inherited {
             return Ok(Self::default());
         }
         let names = names(env::var("LISTEN_FDS").ok(), env::var("LISTEN_FDNAMES").ok())?;
+        let next = passed::FIRST.saturating_add(names.len() as RawFd);
         let mut inherited = Self::default();
         for (number, name) in (passed::FIRST..).zip(names) {
             let failed = |problem| InheritError::Descriptor { number, name: name.clone(), problem };
@@ -92,6 +130,11 @@ impl Inherited {
                 }
                 _ => inherited.listeners.push(check(fd, Kind::of(&name, said.is_some())).map_err(failed)?),
             }
+        }
+        if said.is_some() {
+            // Its number follows those of the names; another one was meant for somebody else.
+            let is_next = env::var(SEED).is_ok_and(|number| number == next.to_string());
+            inherited.mock_seed = is_next.then(|| passed::take(next)).flatten().and_then(MockSeed::read);
         }
         inherited.cancels = said.map(|(_, path)| path);
         Ok(inherited)
@@ -171,6 +214,16 @@ mod tests {
         assert_eq!(problem(datagrams), Some("is no stream socket"));
         assert_eq!(problem(file), Some("is no socket"));
         assert_eq!(check(listener.into(), Kind::Pool).unwrap().place, Place::Tcp(address));
+    }
+
+    #[test]
+    fn a_seed_is_said_once() {
+        let seed = MockSeed(std::array::from_fn(|at| at as u8));
+        assert_eq!(MockSeed::read(seed.to_socket().unwrap()), Some(seed));
+        let (ours, silent) = UnixStream::pair().unwrap();
+        assert_eq!(MockSeed::read(silent.into()), None);
+        drop(ours);
+        assert_eq!(format!("{seed:?}"), "MockSeed(…)");
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::{
     host::Host,
     http::{self, Told},
     identify,
-    inherited::{InheritError, Inherited},
+    inherited::{InheritError, Inherited, MockSeed},
     listening::{ListenError, Listening},
     lookup::{self, Asker},
     mailbox::{self, Mailboxes, Parcel},
@@ -122,7 +122,7 @@ impl Service {
         }
         let workers = config.workers.unwrap_or_else(default_workers);
         let control = Control::new(files::configuration(&config)?);
-        let mut hub = Hub::new(control.snapshot().clone(), nonces()?, workers);
+        let mut hub = Hub::new(control.snapshot().clone(), nonces(inherited.mock_seed)?, workers);
         hub.predecessor = inherited.cancels.map(Address::Unix);
         let hub = Arc::new(hub);
         let listening = Listening::open(&config, inherited.listeners)?;
@@ -279,7 +279,8 @@ impl Service {
         let (private, listener) = Private::open()?;
         let cancels = private.path();
         self.cancels = Some((private, listener));
-        Ok(Bequest { listeners: self.listening.bequest()?, cancels })
+        let mock_seed = MockSeed(self.hub.secrets.mock_seed);
+        Ok(Bequest { listeners: self.listening.bequest()?, cancels, mock_seed })
     }
 
     /// The successor that the last bequest was for does not take over.
@@ -366,11 +367,13 @@ pub fn forbid_core_dumps() {
     }
 }
 
-fn nonces() -> Result<Nonces, StartError> {
+/// The seed of decoys is the predecessor's, so that users who do not exist are asked the same as before.
+fn nonces(inherited: Option<MockSeed>) -> Result<Nonces, StartError> {
     let (mut mock_seed, mut statements) = ([0; 32], [0; 4]);
     for bytes in [&mut mock_seed[..], &mut statements[..]] {
         getrandom::fill(bytes).map_err(|error| system("get random bytes")(io::Error::other(error)))?;
     }
+    let mock_seed = inherited.map_or(mock_seed, |MockSeed(seed)| seed);
     Ok(Nonces { mock_seed, statements: u32::from_be_bytes(statements) })
 }
 

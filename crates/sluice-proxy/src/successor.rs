@@ -14,7 +14,10 @@
 use std::{
     fmt,
     io::{self, Read, Write},
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::{
+        fd::{OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
     path::PathBuf,
     process::{Child, Command, ExitStatus},
     thread,
@@ -25,7 +28,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use thiserror::Error;
 
 use crate::{
-    inherited::{CHANNEL, PREDECESSOR, Predecessor},
+    inherited::{CHANNEL, MockSeed, PREDECESSOR, Predecessor, SEED},
     net::passed,
 };
 
@@ -48,6 +51,8 @@ pub struct Bequest {
     pub(crate) listeners: Vec<(&'static str, OwnedFd)>,
     /// The socket at which cancels are heard.
     pub(crate) cancels: PathBuf,
+    /// The seed of what made-up users are asked.
+    pub(crate) mock_seed: MockSeed,
 }
 
 /// The reason why a successor does not take over.
@@ -77,10 +82,13 @@ impl Successor {
         let (mut names, mut sockets): (Vec<_>, Vec<_>) = bequest.listeners.into_iter().unzip();
         names.push(CHANNEL);
         sockets.push(theirs.into());
+        let seed_number = passed::FIRST + RawFd::try_from(sockets.len()).map_err(io::Error::other)?;
+        sockets.push(bequest.mock_seed.to_socket()?);
         let numbered = (passed::FIRST..).zip(sockets);
         let mappings = numbered.map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd }).collect();
         command.fd_mappings(mappings).map_err(io::Error::other)?;
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        command.env(SEED, seed_number.to_string());
         command.env(PREDECESSOR, format!("{} {}", std::process::id(), bequest.cancels.display()));
         // They name this process.
         command.env_remove("LISTEN_PID").env_remove("WATCHDOG_PID");

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::{Case, Raw, Script, TestPool, eventually, matrix, port::free_port, proc, raw::transcript};
+use sluice_testkit::{Auth, Case, Raw, Script, TestPool, eventually, matrix, port::free_port, proc, raw::transcript};
+use sluice_wire::startup::{self, ProtocolVersion};
 
 use crate::{HOLD, config, database};
 
@@ -20,6 +21,7 @@ matrix!(transaction:
     a_new_process_that_fails_changes_nothing,
     the_new_process_goes_by_the_new_configuration,
     nobody_waits_where_nobody_listens,
+    a_made_up_user_is_asked_the_same_by_the_new_process,
 );
 
 const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
@@ -192,6 +194,38 @@ fn the_new_process_goes_by_the_new_configuration(case: Case) {
     pool.upgrade().unwrap();
     assert!(!path.exists());
     assert_eq!(pool.raw_app(&database).query("SELECT 1"), ONE);
+}
+
+/// The salt and the iterations by which a user is asked for the password.
+fn asked(pool: &TestPool, user: &str) -> String {
+    let mut raw = pool.raw();
+    let mut bytes = Vec::new();
+    startup::put_session(&mut bytes, ProtocolVersion::V3_0, [("user", user), ("database", "app")]);
+    raw.send_bytes(&bytes);
+    assert_eq!(raw.message().unwrap().body[..4], [0, 0, 0, 10]);
+    let first = "n,,n=,r=nonce";
+    let mut bytes = vec![b'p'];
+    bytes.extend((4 + 14 + 4 + first.len() as u32).to_be_bytes());
+    bytes.extend(b"SCRAM-SHA-256\0");
+    bytes.extend((first.len() as u32).to_be_bytes());
+    bytes.extend(first.as_bytes());
+    raw.send_bytes(&bytes);
+    let said = String::from_utf8(raw.message().unwrap().body[4..].to_vec()).unwrap();
+    said.split_once(",s=").expect("a salt").1.to_owned()
+}
+
+/// Otherwise two log-ins would tell who exists.
+fn a_made_up_user_is_asked_the_same_by_the_new_process(case: Case) {
+    let database = database(case);
+    let mut pool = config(case).auth(Auth::Scram(vec![("app".to_owned(), "secret".to_owned())])).start();
+    let all = |pool: &TestPool| ["app", "nobody", "no_one"].map(|user| asked(pool, user));
+    let before = all(&pool);
+    assert!(before[1] != before[2] && before[1].ends_with(",i=4096"), "{before:?}");
+    for _ in 0..2 {
+        pool.upgrade().unwrap();
+        assert_eq!(all(&pool), before);
+    }
+    pool.connect("app", Some("secret"), &database.name).unwrap();
 }
 
 /// The old process, which has a client yet, keeps no socket at which others would wait in vain.
