@@ -270,13 +270,15 @@ Rules that the pool could not enforce are refused when the file is read, by line
 
 - other methods;
 - host names as addresses, since no DNS is asked while somebody logs in;
-- `clientname=DN`, and expressions with back references or look-around;
+- `clientname=DN`, and expressions with back references, characters by number (`\\x41`), look-around, comments
+  (`(?#…)`), options other than `(?i)` (`***=` and the other directors among them), collating elements (`[[.a.]]`),
+  equivalence classes (`[[=a=]]`), or the bounds of words `[[:<:]]` and `[[:>:]]`;
 - members of roles where there is no `[auth.lookup]`.
 
 `sluice check` and the log warn of rules that no client of the pool can match (`hostssl` without `[tls]`, `local` without
 `unix_socket_dir`, `replication`), of those that let nobody in because their map does not exist, and of `trust` for `all`
 users of a database that has a `user`: whoever comes is that role. When a rule turns a
-client away, the log names its file and line.
+client away, the log names its file and line. A file has at most 4 MB, with each that it includes counted by itself.
 
 `required` and `client_certificates` of `[tls]` apply in addition to the rules. A reload reads the files again, all or nothing;
 clients that are there stay.

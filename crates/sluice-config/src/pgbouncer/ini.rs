@@ -54,7 +54,7 @@ fn read_into(entries: &mut Vec<Entry>, path: &Path, section: &mut String, depth:
                 return Err(fault.at(path, position, "%include"));
             }
             read_into(entries, Path::new(included.trim()), section, depth + 1)?;
-        } else if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        } else if let Some(name) = section_of(line) {
             name.clone_into(section);
         } else if let Some((key, value)) = line.split_once('=') {
             entries.push(Entry {
@@ -70,6 +70,13 @@ fn read_into(entries: &mut Vec<Entry>, path: &Path, section: &mut String, depth:
         }
     }
     Ok(())
+}
+
+/// The section that begins with a line, behind which a comment may stand.
+fn section_of(line: &str) -> Option<&str> {
+    let (name, behind) = line.strip_prefix('[')?.split_once(']')?;
+    let behind = behind.trim_start();
+    (behind.is_empty() || behind.starts_with([';', '#'])).then_some(name)
 }
 
 /// A database's name may stand in quotes, with `""` for one of them.
@@ -136,7 +143,7 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let (outer, inner) = (dir.join("a.ini"), dir.join("b.ini"));
         std::fs::write(&inner, "listen_port = 6433\n").unwrap();
-        let text = format!("; c\n[databases]\n\"a b\" = host=x\n[pgbouncer]\n%include {}\n# d\n", inner.display());
+        let text = format!("; c\n[databases] ; d\n\"a b\" = host=x\n[pgbouncer]\n%include {}\n# d\n", inner.display());
         std::fs::write(&outer, text).unwrap();
         let entries = read(&outer).unwrap();
         let shown: Vec<_> = entries.iter().map(|e| format!("{} {}={} {}", e.section, e.key, e.value, e.line)).collect();

@@ -8,7 +8,7 @@ mod settings;
 mod sizes;
 mod tls;
 
-use std::{net::SocketAddr, path::Path};
+use std::{collections::BTreeSet, net::SocketAddr, path::Path};
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
@@ -310,6 +310,10 @@ impl Conversion {
                 }
             }
         }
+        if database.contains_key("password") && !database.contains_key("user") {
+            database.remove("password");
+            self.note(entry, "password: has no effect without user, and is left out");
+        }
         if !pool.is_empty() {
             database.insert("pool", pool.into());
         }
@@ -352,6 +356,12 @@ impl Conversion {
                 address if address.contains(':') => addresses.push(format!("[{address}]:{port}")),
                 address => addresses.push(format!("{address}:{port}")),
             }
+        }
+        let mut seen = BTreeSet::new();
+        let given = addresses.len();
+        addresses.retain(|address| seen.insert(address.to_string().trim().to_owned()));
+        if addresses.len() < given {
+            self.say(None, "listen_addr", "an address that is given twice is listened on once", true);
         }
         if addresses.is_empty() {
             self.say(
@@ -530,6 +540,7 @@ impl Conversion {
                 document.insert(name, item);
             }
         }
+        self.notes.extend(refusals(&document.to_string()));
         self.notes.sort_by_key(|note| (!note.widens, !note.matters, note.line));
         let comment: String = self.notes.iter().filter(|note| note.matters).map(|note| format!("# {note}\n")).collect();
         let comment =
@@ -537,6 +548,21 @@ impl Conversion {
         document.decor_mut().set_prefix(comment);
         Ok(Converted { toml: document.to_string(), notes: self.notes })
     }
+}
+
+/// The things that `sluice check` will say of the new file, but for files that are not there yet.
+fn refusals(toml: &str) -> Vec<Note> {
+    let file = Path::new("sluice.toml");
+    let Err(report) = crate::parse(toml, file) else { return Vec::new() };
+    let problems = report.problems().iter().filter(|it| it.file == file && !it.what.starts_with("cannot read"));
+    let notes = problems.map(|problem| Note {
+        line: None,
+        key: problem.key.clone(),
+        what: format!("\"sluice check\" refuses the new file: {}; {}", problem.what, problem.remedy),
+        matters: true,
+        widens: false,
+    });
+    notes.collect()
 }
 
 fn put(table: &mut Table, key: &str, number: Option<i64>) {

@@ -9,6 +9,9 @@ use crate::units;
 /// The table whose keys go into that of each database.
 pub(super) const EACH_DATABASE: &str = "each database";
 
+/// The shortest time that any setting takes.
+const LEAST: Duration = Duration::from_millis(100);
+
 /// The longest time that `tcp_user_timeout` takes.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
@@ -28,7 +31,9 @@ pub(super) enum Kind {
     Number,
     /// A whole number; 0 says that there is no such limit, and is left out.
     Limit,
-    /// Seconds, perhaps with a fraction; 0 says that there is no such limit, and is left out.
+    /// A number of clients, one at least.
+    Clients,
+    /// Seconds, perhaps with a fraction, a tenth of one at least; 0 says that there is no such limit, and is left out.
     Seconds,
     /// Milliseconds, a second at least and a day at most; 0 says that there is no such limit, and is left out.
     UserTimeout,
@@ -49,11 +54,15 @@ impl Kind {
                 let says_nothing = matches!(self, Self::Limit) && number == 0;
                 Ok((!says_nothing).then(|| i64::from(number).into()))
             }
+            Self::Clients => {
+                let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+                Ok(Some(i64::from(number.max(1)).into()))
+            }
             Self::Seconds => {
                 let seconds = text.parse::<f64>().ok().filter(|s| (0.0..1e9).contains(s));
                 let seconds = seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))?;
-                let time = Duration::from_millis((seconds * 1000.0).round() as u64);
-                Ok((!time.is_zero()).then(|| units::show_duration(time).into()))
+                let time = Duration::from_millis((seconds * 1000.0).round() as u64).max(LEAST);
+                Ok((seconds > 0.0).then(|| units::show_duration(time).into()))
             }
             Self::UserTimeout => {
                 let ms: u64 = text.parse().map_err(|_| format!("{text:?} is no number of milliseconds"))?;
@@ -76,6 +85,13 @@ impl Kind {
 impl Kind {
     /// The difference that a value makes, where there is no such value of Sluice's.
     pub(super) fn otherwise(&self, text: &str) -> Option<&'static str> {
+        if matches!(self, Self::Clients) {
+            return (text.parse() == Ok(0)).then_some("0 lets nobody in with PgBouncer, and Sluice one at least");
+        }
+        if matches!(self, Self::Seconds) {
+            let is_short = text.parse().is_ok_and(|seconds: f64| seconds > 0.0 && seconds < LEAST.as_secs_f64());
+            return is_short.then_some("Sluice waits for 100 ms at least");
+        }
         let ms: u64 = text.parse().ok().filter(|_| matches!(self, Self::UserTimeout))?;
         match ms {
             1..1000 => Some("Sluice waits for a second at least"),
@@ -100,12 +116,12 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Unneeded};
-    use Kind::{Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
+    use Kind::{Clients, Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
         "stats_period" => Key("", "stats_period", Seconds),
         "tcp_user_timeout" => Key("", "tcp_user_timeout", UserTimeout),
-        "max_client_conn" => Key("limits", "clients", Number),
+        "max_client_conn" => Key("limits", "clients", Clients),
         "client_login_timeout" => Key("limits", "login_timeout", Seconds),
         "idle_transaction_timeout" => Key("limits", "idle_transaction_timeout", Seconds),
         "client_idle_timeout" => Key("limits", "idle_client_timeout", Seconds),

@@ -269,6 +269,28 @@ fn a_look_up_in_one_place_only_is_said_to_widen_access() {
 }
 
 #[test]
+fn what_can_not_be_taken_as_it_is_is_said() {
+    let (config, notes) = converted(
+        "[databases] ; those of one server\na = host=x password=secret\n[pgbouncer]\nauth_type = trust\n\
+         listen_addr = 127.0.0.1, 127.0.0.1\nmax_client_conn = 0\nclient_idle_timeout = 0.05\n",
+    );
+    assert_eq!((config.listen.len(), config.limits.clients), (1, 1));
+    assert_eq!(config.limits.idle_client_timeout, Some(Duration::from_millis(100)));
+    assert!(config.databases[0].password.is_none());
+    for part in ["listen_addr: ", "line 2, a: password: ", "line 6, max_client_conn: ", "line 7, client_idle_timeout: "]
+    {
+        assert!(notes.iter().any(|note| note.starts_with(part)), "{part}: {notes:#?}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[databases]\na =\n[pgbouncer]\nlisten_addr = db.example.com\nauth_type = md5\n")
+        .unwrap();
+    let notes = convert(file.path()).unwrap().notes;
+    for key in ["listen", "auth.method"] {
+        assert!(notes.iter().any(|note| note.key == key && note.what.contains("sluice check")), "{key}: {notes:?}");
+    }
+}
+
+#[test]
 fn zeros_single_databases_and_sockets() {
     let (config, notes) = converted(
         "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC server_lifetime=0\n[pgbouncer]\n\

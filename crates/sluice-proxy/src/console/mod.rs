@@ -136,13 +136,13 @@ impl Console {
                 message::put_command_complete(out, "RELOAD");
             }
             Command::Pause(database) => {
-                self.known(database.as_deref())?;
+                self.known("pause", database.as_deref())?;
                 self.mailboxes.call_in(self.hub.pause(self.now(), database.as_deref()));
                 self.until_left(database.as_deref()).await;
                 message::put_command_complete(out, "PAUSE");
             }
             Command::Resume(database) => {
-                self.known(database.as_deref())?;
+                self.known("resume", database.as_deref())?;
                 let ends_drain = database.is_none() && self.hub.is_draining();
                 if ends_drain {
                     self.hub.set_draining(false);
@@ -153,12 +153,12 @@ impl Console {
                 message::put_command_complete(out, "RESUME");
             }
             Command::Reconnect(database) => {
-                self.known(database.as_deref())?;
+                self.known("reconnect", database.as_deref())?;
                 self.mailboxes.call_in(self.hub.renew(self.now(), database.as_deref()));
                 message::put_command_complete(out, "RECONNECT");
             }
             Command::Kill(database) => {
-                self.known(Some(&database))?;
+                self.known("kill", Some(&database))?;
                 self.mailboxes.call_in(self.hub.pause(self.now(), Some(&database)));
                 let name: Arc<str> = database.into();
                 self.mailboxes.send_all(|| Mail::End(name.clone()));
@@ -241,12 +241,25 @@ impl Console {
     }
 
     /// Sees that clients may name that database.
-    fn known(&self, database: Option<&str>) -> Result<(), ErrorResponse> {
+    fn known(&self, verb: &str, database: Option<&str>) -> Result<(), ErrorResponse> {
         if database == Some("*") {
             let error = ErrorResponse::error(sqlstate::INVALID_CATALOG_NAME, "no such database: *");
             return Err(error.hint("Name a database that \"*\" stands for, or none to mean all."));
         }
-        match database.filter(|name| self.hub.snapshot().database(name).is_none()) {
+        let snapshot = self.hub.snapshot();
+        let console = snapshot.admin.as_ref().map(|admin| &*admin.database);
+        if let Some(name) = database.filter(|name| Some(*name) == console) {
+            // In PgBouncer's words. A database "*" does not stand for it.
+            if verb == "resume" {
+                return Err(self.not_paused(database));
+            }
+            let error = ErrorResponse::error(
+                sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("cannot {verb} admin db: {name}"),
+            );
+            return Err(error.hint("Name a database of the pool's: SHOW DATABASES lists them."));
+        }
+        match database.filter(|name| snapshot.database(name).is_none()) {
             None => Ok(()),
             Some(name) => {
                 let error = format!("no such database: {name}");

@@ -295,6 +295,11 @@ fn who_may_do_what(case: Case) {
     }
     let mut boss = connect("boss", "boss's own").unwrap();
     assert_eq!(code(boss.simple_query("SHOW NONSENSE").err().unwrap()), "42601");
+    for verb in ["PAUSE", "RECONNECT", "KILL"] {
+        let error = boss.simple_query(&format!("{verb} pgbouncer")).err().unwrap();
+        let said = error.as_db_error().unwrap().message().to_owned();
+        assert_eq!(said, format!("cannot {} admin db: pgbouncer", verb.to_lowercase()));
+    }
     for command in ["HOLD nowhere", "RELEASE nowhere"] {
         assert_eq!(code(boss.simple_query(command).err().unwrap()), "42704");
         assert_eq!(code(monitor.simple_query(command).err().unwrap()), "42501");
