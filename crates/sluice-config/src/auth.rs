@@ -9,7 +9,8 @@ use crate::{
     listen::Listen,
     reader::{Origin, Read, Section, Setting},
     report::Fault,
-    schema, users,
+    schema,
+    users::{self, Lines},
 };
 
 pub(crate) const RULES: &[&str] = &[
@@ -189,9 +190,10 @@ fn read_users_file(section: &Section<'_>, path: &Path, offset: usize) -> BTreeSe
             return BTreeSet::new();
         }
     };
-    let (users, mut problems) = users::read_lines(&text, path);
+    let Lines { users, mut problems, repeated } = users::read_lines(&text, path);
     problems.sort_by_key(|problem| problem.position);
     section.source().add_elsewhere(problems);
+    section.source().warn_elsewhere(repeated);
     users.into_keys().collect()
 }
 

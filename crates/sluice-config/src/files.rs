@@ -58,5 +58,9 @@ pub(crate) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Fault>
         let what = format!("{path:?} holds secrets, but others may read it or its group may write it");
         return Err(Fault::new(what, format!("run: chmod 600 {}", path.display())));
     }
-    String::from_utf8(bytes).map_err(|_| Fault::new(format!("{path:?} is not UTF-8 text"), "write it as UTF-8"))
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
+        Fault::new(format!("{path:?} is not UTF-8 text in line {line}"), "write it as UTF-8")
+    })
 }

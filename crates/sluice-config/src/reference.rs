@@ -92,8 +92,9 @@ const USERS_FILE: &str = "
 
 The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. A SCRAM
 verifier must be exactly the server's own: the pool logs in there with what the client's own log-in has shown. Name and
-secret are in double quotes; a quote inside them is doubled. Lines that begin with `;` or `#` are comments. A user may
-be listed once. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
+secret are in double quotes; a quote inside them is doubled. Lines that begin with `;` or `#` are comments. What stands in quotes behind the
+secret is ignored, and of several lines for one user the last one counts, of which `sluice check` warns. A user whose
+secret is empty can't log in by password. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
 ";
 
 const CLUSTERS: &str = "

@@ -1,4 +1,5 @@
-//! The users file: a line `"user" "secret"` for each user, as in PgBouncer's `auth_file`.
+//! The users file: a line `"user" "secret"` for each user, as in PgBouncer's `auth_file`, which is read as PgBouncer reads
+//! it: a field behind the secret says nothing, and of several lines for one user the last one counts.
 //!
 //! It tells what a secret is by its form only; whoever checks passwords parses it.
 
@@ -31,7 +32,7 @@ pub enum SecretForm {
 ///
 /// # Errors
 ///
-/// All problems of the file: it can't be read, or lines are malformed, repeated, or hold no valid secret.
+/// All problems of the file: it can't be read, or lines are malformed, or hold no valid secret.
 pub fn load(path: &Path) -> Result<Users, Report> {
     let text = files::read_private(path, files::USERS_BYTES_MAX)
         .map_err(|fault| Report::new(vec![fault.at(path, None, "")]))?;
@@ -44,17 +45,27 @@ pub fn load(path: &Path) -> Result<Users, Report> {
 ///
 /// All problems of the text.
 pub fn parse(text: &str, file: &Path) -> Result<Users, Report> {
-    let (lines, problems) = read_lines(text, file);
+    let Lines { users: lines, problems, .. } = read_lines(text, file);
     if problems.is_empty() {
         return Ok(lines.into_iter().map(|(user, (secret, _))| (user, secret)).collect());
     }
     Err(Report::new(problems))
 }
 
-/// The users with the lines on which they stand, and what is wrong with other lines.
-pub(crate) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, usize)>, Vec<Problem>) {
-    let mut users = BTreeMap::new();
-    let mut problems = Vec::new();
+/// The lines of a file.
+pub(crate) struct Lines {
+    /// The users, with the lines on which they stand.
+    pub(crate) users: BTreeMap<String, (Secret, usize)>,
+    /// What is wrong with other lines.
+    pub(crate) problems: Vec<Problem>,
+    /// Lines of users that stand there before.
+    pub(crate) repeated: Vec<Problem>,
+}
+
+/// Reads all lines.
+pub(crate) fn read_lines(text: &str, file: &Path) -> Lines {
+    let mut users: BTreeMap<String, (Secret, usize)> = BTreeMap::new();
+    let (mut problems, mut repeated) = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line_number = index + 1;
         let place = |column| Some(Position { line: line_number, column });
@@ -64,9 +75,11 @@ pub(crate) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, 
                 Entry::Vacant(entry) => {
                     entry.insert((Secret(secret), line_number));
                 }
-                Entry::Occupied(entry) => {
-                    let what = format!("the user {:?} already has line {}", entry.key(), entry.get().1);
-                    problems.push(Fault::new(what, "leave one of the two lines").at(file, place(1), ""));
+                Entry::Occupied(mut entry) => {
+                    let what =
+                        format!("the user {:?} already has line {}: this one counts", entry.key(), entry.get().1);
+                    repeated.push(Fault::new(what, "leave one of the two lines").at(file, place(1), ""));
+                    entry.insert((Secret(secret), line_number));
                 }
             },
             Err((rest, fault)) => {
@@ -75,7 +88,7 @@ pub(crate) fn read_lines(text: &str, file: &Path) -> (BTreeMap<String, (Secret, 
             }
         }
     }
-    (users, problems)
+    Lines { users, problems, repeated }
 }
 
 /// The kind of a secret.
@@ -128,10 +141,13 @@ fn read_line(line: &str) -> Result<Option<(String, String)>, LineFault<'_>> {
     kinds::plain_text(&user, NAME_BYTES_MAX).map_err(|fault| (start, of("the user's name", &fault)))?;
     let secret_start = after.trim_start();
     let (secret, after) = quoted(secret_start, "the secret")?;
-    kinds::plain_text(&secret, PASSWORD_BYTES_MAX).map_err(|fault| (secret_start, of("the secret", &fault)))?;
+    if !secret.is_empty() {
+        kinds::plain_text(&secret, PASSWORD_BYTES_MAX).map_err(|fault| (secret_start, of("the secret", &fault)))?;
+    }
     form(&secret).map_err(|fault| (secret_start, fault))?;
     let end = after.trim_start();
-    if is_end(end) {
+    let is_third_field = end.len() < after.len() && end.starts_with('"');
+    if is_end(end) || is_third_field {
         return Ok(Some((user, secret)));
     }
     let remedy = "write only \"user\" \"secret\" on a line; double a quote that is part of either";
@@ -182,10 +198,14 @@ mod tests {
     #[test]
     fn good_lines() {
         let verifier_line = format!("\"scram\" \"{VERIFIER}\"");
-        let cases: [(&str, &[(&str, &str)]); 7] = [
+        let cases: [(&str, &[(&str, &str)]); 10] = [
             ("", &[]),
             ("; a comment\n# another\n\n   \n", &[]),
             ("\"app\" \"s3cret\"", &[("app", "s3cret")]),
+            // As PgBouncer 1.18 has them: another field, no secret, and a user once more.
+            ("\"app\" \"s3cret\" \"more\" and more", &[("app", "s3cret")]),
+            ("\"app\" \"\"", &[("app", "")]),
+            ("\"a\" \"x\"\n\"b\" \"x\"\n\"a\" \"y\"", &[("a", "y"), ("b", "x")]),
             (" \"app\"\t\"s3cret\"  # why\r\n", &[("app", "s3cret")]),
             ("\"a\"\"b\" \"\"\"\"", &[("a\"b", "\"")]),
             (
@@ -208,10 +228,9 @@ mod tests {
             ("\"app\"", "users.txt:1:6: the secret in double quotes was expected"),
             ("\"app\"\"s3cret\"", "users.txt:1:14: the secret in double quotes was expected"),
             ("\n\"app\" \"s3cret", "users.txt:2:7: the secret has no closing quote"),
-            ("\"app\" \"\"", "users.txt:1:7: the secret is empty"),
             ("\"\" \"s3cret\"", "users.txt:1:1: the user's name is empty"),
             ("\"é\" \"x\" y", "users.txt:1:9: something follows the secret"),
-            ("\"a\" \"x\"\n\"a\" \"y\"", "users.txt:2:1: the user \"a\" already has line 1"),
+            ("\"a\" \"x\"\"y\"z\"", "users.txt:1:11: something follows the secret"),
             ("\"a\" \"SCRAM-SHA-256$4096:c2E\"", "users.txt:1:5: the SCRAM verifier is damaged"),
             ("\"a\" \"md50123456789abcdef0123456789abcdeX\"", "users.txt:1:5: the MD5 hash has something"),
         ];

@@ -17,7 +17,9 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     let users = match &config.auth.secrets {
         Some(SecretSource::File(path)) => {
             let users = users::load(path)?;
-            Users::Listed(users.into_iter().map(|(user, secret)| (user, Secret::parse(&secret.0))).collect())
+            // Who has no secret has nothing to prove, and can be let in by rules only that ask for no password.
+            let users = users.into_iter().filter(|(_, secret)| !secret.0.is_empty());
+            Users::Listed(users.map(|(user, secret)| (user, Secret::parse(&secret.0))).collect())
         }
         Some(SecretSource::Lookup(look_up)) => look_up_of(config, look_up),
         None => Users::Listed(HashMap::new()),

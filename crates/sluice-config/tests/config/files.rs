@@ -86,7 +86,7 @@ fn files_that_can_not_be_used() {
     let folder = folder("secrets");
     write(&folder.join("open.txt"), b"\"app\" \"s3cret\"\n", 0o644);
     write(&folder.join("writable.txt"), b"\"app\" \"s3cret\"\n", 0o660);
-    write(&folder.join("bad.txt"), b"\"app\" \"s3cret\"\napp s3cret\n\"app\" \"s3cret\"\n", 0o600);
+    write(&folder.join("bad.txt"), b"\"app\" \"s3cret\"\napp s3cret\n\"app\" \"s3cret\n", 0o600);
     write(&folder.join("latin1.txt"), b"\"app\" \"\xE9\"\n", 0o600);
     write(&folder.join("two.password"), b"s3cret\ns3cret\n", 0o600);
     let users = |name: &str| format!("auth.users_file = \"{name}\"\n[[database]]\nname = \"*\"\n");
@@ -100,7 +100,7 @@ fn files_that_can_not_be_used() {
         (users("."), "is not a file\n    give the path of a file"),
         (users("latin1.txt"), "is not UTF-8 text"),
         (users("bad.txt"), "$/bad.txt:2:1: the user in double quotes was expected"),
-        (users("bad.txt"), "$/bad.txt:3:1: the user \"app\" already has line 1"),
+        (users("bad.txt"), "$/bad.txt:3:7: the secret has no closing quote"),
         (users("bad.txt"), "\n2 problems"),
         (password("password_file = \"none\""), "sluice.toml:5:17: database.password_file: cannot read \"$/none\""),
         (password("password_file = \"two.password\""), "the file has more than one line"),
@@ -311,4 +311,18 @@ fn a_role_on_another_server_than_that_of_the_look_up_is_warned_of() {
     assert_eq!(warnings(&other("one", "user = \"dave\"")), [""; 0]);
     assert_eq!(warnings(&other("two", "")), [""; 0], "that server decides");
     assert_eq!(warnings(&other("two", "port = 5433")), [""; 0]);
+}
+
+#[test]
+fn a_users_file_of_pgbouncers_is_taken_with_a_warning() {
+    let folder = folder("listed");
+    let file = folder.join("sluice.toml");
+    write(&file, b"[auth]\nusers_file = \"users.txt\"\n[[database]]\nname = \"*\"\n", 0o644);
+    write(&folder.join("users.txt"), b"\"a\" \"x\"\n\"a\" \"y\" \"z\"\n\"b\" \"\"\n", 0o600);
+    let config = sluice_config::load(&file).unwrap_or_else(|report| panic!("{report}"));
+    let warnings: Vec<_> = config.warnings.iter().map(sluice_config::Problem::in_one_line).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("users.txt:2:1: the user \"a\" already"), "{warnings:?}");
+    write(&folder.join("users.txt"), b"\"a\" \"x\"\n\"\xe9\" \"y\"\n", 0o600);
+    let said = sluice_config::load(&file).expect_err("Latin-1").to_string();
+    assert!(said.contains("is not UTF-8 text in line 2"), "{said}");
 }
