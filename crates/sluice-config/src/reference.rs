@@ -92,9 +92,10 @@ const USERS_FILE: &str = "
 
 The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. A SCRAM
 verifier must be exactly the server's own: the pool logs in there with what the client's own log-in has shown. Name and
-secret are in double quotes; a quote inside them is doubled. Lines that begin with `;` or `#` are comments. What stands in quotes behind the
-secret is ignored, and of several lines for one user the last one counts, of which `sluice check` warns. A user whose
-secret is empty can't log in by password. The file must be closed to others: `chmod 600`, or 640 if its group is the service's.
+secret are in double quotes; a quote inside them is doubled. Lines that begin with `;` or `#` are comments. What stands in
+quotes behind the secret is ignored, and of several lines for one user the last one counts, of which `sluice check` warns. A
+user whose secret is empty can't log in by password. The file must be closed to others: `chmod 600`, or 640 if its group is
+the service's.
 ";
 
 const CLUSTERS: &str = "
@@ -278,8 +279,8 @@ Rules that the pool could not enforce are refused when the file is read, by line
 
 `sluice check` and the log warn of rules that no client of the pool can match (`hostssl` without `[tls]`, `local` without
 `unix_socket_dir`, `replication`), of those that let nobody in because their map does not exist, and of `trust` for `all`
-users of a database that has a `user`: whoever comes is that role. When a rule turns a
-client away, the log names its file and line. A file has at most 4 MB, with each that it includes counted by itself.
+users of a database that has a `user`: whoever comes is that role. When a rule turns a client
+away, the log names its file and line. A file has at most 4 MB, and so has each that it includes.
 
 `required` and `client_certificates` of `[tls]` apply in addition to the rules. A reload reads the files again, all or nothing;
 clients that are there stay.

@@ -33,8 +33,7 @@ pub(crate) fn warn(source: &Source<'_>, databases: &[Database], auth: &Auth) {
 
 /// Whoever is believed under any name has the role.
 fn warn_of_trust(source: &Source<'_>, shared: &[Shared<'_>], policy: &Policy) {
-    let remedy = "add known_users_only = true to [auth], which lets in only users that have a secret there; or have \
-                  passwords asked for";
+    let remedy = "have passwords asked for; or list the users in users_file, and add known_users_only = true to [auth]";
     match policy {
         Policy::Method(Method::Trust) => {
             for Shared { role, offset, .. } in shared {

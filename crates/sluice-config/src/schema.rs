@@ -259,7 +259,7 @@ pub(crate) static KNOWN_USERS_ONLY: Key<Flag> = Key {
     absent: Absent::Default("false"),
     meaning: "`true`: only users who stand in `users_file` are let in, also by `trust`, `cert` and `peer`, which do not ask \
               for what stands there. Otherwise `trust` lets in any name, and in a `[[database]]` with `user` as that role. \
-              A name is no proof: whoever knows one that is listed is let in by `trust`.",
+              A name is no proof: whoever knows one that is listed is let in by `trust`. Others hear that no `pg_hba.conf` entry is for them.",
 };
 
 pub(crate) static TRUST_ANYONE: Key<Flag> = Key {

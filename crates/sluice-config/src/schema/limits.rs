@@ -33,7 +33,9 @@ pub(crate) static CLIENTS: Key<Integer> = Key {
     kind: Integer { min: 1, max: 1_000_000 },
     absent: Absent::Default("10000"),
     meaning: "Clients connected at once. One more is refused with SQLSTATE 53300. The admin console has places of its \
-              own besides: ten, and three more for its `users`.",
+              own besides: ten, and three more for its `users`. Whatever strangers open by TCP, the Unix socket \
+              leads there; by TCP it is out of reach while they have 100 connections more than `clients` \
+              ([what holds](../security.md#getting-to-the-console)).",
 };
 
 pub(crate) static CLIENTS_PER_ADDRESS: Key<Integer> = Key {
