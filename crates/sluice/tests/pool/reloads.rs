@@ -114,7 +114,10 @@ fn a_configuration_that_can_not_be_is_not_gone_by(case: Case) {
     for (bad, why) in [
         (config(case).size(2).limit("servers = 1"), "limits.servers"),
         (config(case).size(2).limit("clients = 900000"), "files open"),
-        (config(case).size(2).auth(Auth::Scram(vec![("app".to_owned(), String::new())])), "users.txt"),
+        (
+            config(case).size(2).auth(Auth::Scram(vec![("app".to_owned(), "SCRAM-SHA-256$4096:cut".to_owned())])),
+            "users.txt",
+        ),
         (config(case).size(2).pool("sise = 3"), "sise"),
     ] {
         let words = pool.reload(&bad);
