@@ -327,6 +327,7 @@ impl Client {
             (Phase::Ready, "53300") if text.contains("too many other sessions already have one") => {
                 plan.pool.sharing.pins == PinPolicy::Pin && self.has_pins() && plan.is_transaction_mode()
             }
+            (Phase::Ready, "0A000") if text.contains("its transaction was led") => plan.is_causal && self.has_pins(),
             (Phase::Ready, "0A000") => {
                 plan.pool.sharing.pins == PinPolicy::Refuse && self.has_pins() && plan.is_transaction_mode()
             }
