@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::json;
-use sluice_patroni::Method;
+use sluice_patroni::{Member, Method};
 
 use super::target::{Target, leader, named};
 
@@ -51,6 +51,9 @@ pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration
             "{node} is the primary, whose data are the ones that count\nsluice cluster switchover makes another one, first"
         );
     }
+    // A postmaster of its own tells the copy from what was there.
+    let started = |member: &Member| target.own(member).ok().and_then(|own| own.started);
+    let before = started(member);
     let body = json!({ "force": force }).to_string();
     let answer = target.command(member, Method::Post, "/reinitialize", &body)?;
     if answer.status >= 300 {
@@ -58,15 +61,15 @@ pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration
     }
     println!("{node} is being reinitialized, as a copy of {}", primary.name);
     let mut last = member.state.clone();
-    let mut has_left = false;
     let back = target.wait(timeout, |members| {
         let now = members.named(node)?;
         if now.state != last {
             println!("{node}: {}", now.state);
             last = now.state.clone();
         }
-        has_left |= now.state != "streaming";
-        (has_left && now.state == "streaming").then_some(())
+        // Its copy may be there before others have heard that its data were gone.
+        let is_copy = now.state == "streaming" && started(now).is_some_and(|time| Some(time) != before);
+        is_copy.then_some(())
     });
     back.map_err(|_| anyhow!("{node} does not stream after {} s; its log says why", timeout.as_secs()))
 }
