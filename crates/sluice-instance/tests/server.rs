@@ -18,7 +18,7 @@ use common::{Place, config, eventually, login, processes, start, superuser};
 use sluice_config::{DriverChoice, FileServer, ServerFile};
 use sluice_instance::{
     DataDir, DataDirSpec, Diagnosis, Event, Host, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
-    bootstrap, write_pool_file,
+    bootstrap, cluster, write_pool_file,
 };
 
 #[test]
@@ -260,6 +260,22 @@ fn a_long_path_gets_its_socket_elsewhere() {
     superuser(&server);
     drop(server);
     fs::remove_dir(socket_dir).unwrap();
+}
+
+#[test]
+fn a_checkpoint_of_a_server_that_says_nothing_is_not_waited_for() {
+    let place = Place::new();
+    let server = start(place.config()).0.unwrap();
+    let pgdata = server.data_dir().pgdata().to_owned();
+    assert!(cluster::checkpoint(&pgdata).unwrap());
+    let file = fs::read_to_string(pgdata.join("postmaster.pid")).unwrap();
+    let postmaster = nix::unistd::Pid::from_raw(file.lines().next().unwrap().parse().unwrap());
+    nix::sys::signal::kill(postmaster, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let asked = cluster::checkpoint(&pgdata);
+    nix::sys::signal::kill(postmaster, nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert_eq!(asked.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    drop(server);
+    assert!(!cluster::checkpoint(&pgdata).unwrap(), "there is none");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::{
     io,
     path::Path,
+    sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -44,8 +45,22 @@ pub fn checkpoint(pgdata: &Path) -> io::Result<bool> {
     config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice cluster");
     config.connect_timeout(CONNECT_TIME_MAX);
     config.options(&format!("-c statement_timeout={}", CHECKPOINT_TIME_MAX.as_millis()));
-    let mut client = config.connect(NoTls).map_err(io::Error::other)?;
-    client.batch_execute("CHECKPOINT").map_err(io::Error::other)?;
+    // A PostgreSQL that is stopped where it is lets the kernel take a connection, and says nothing: no limit of the
+    // driver's or the server's own ends that.
+    let ((connected, has_connected), (done, is_done)) = (mpsc::channel(), mpsc::channel());
+    thread::spawn(move || {
+        let made = config.connect(NoTls).and_then(|mut client| {
+            let _nobody_waits = connected.send(());
+            client.batch_execute("CHECKPOINT")
+        });
+        let _nobody_waits = done.send(made);
+    });
+    if has_connected.recv_timeout(CONNECT_TIME_MAX) == Err(RecvTimeoutError::Timeout) {
+        let error = format!("PostgreSQL does not answer within {} s", CONNECT_TIME_MAX.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, error));
+    }
+    let made = is_done.recv_timeout(CHECKPOINT_TIME_MAX + CONNECT_TIME_MAX).map_err(io::Error::other)?;
+    made.map_err(io::Error::other)?;
     Ok(true)
 }
 
