@@ -56,7 +56,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Users, Report> {
 pub(crate) struct Lines {
     /// The users, with the lines on which they stand.
     pub(crate) users: BTreeMap<String, (Secret, usize)>,
-    /// What is wrong with other lines.
+    /// The faults of other lines.
     pub(crate) problems: Vec<Problem>,
     /// Lines of users that stand there before.
     pub(crate) repeated: Vec<Problem>,

@@ -237,6 +237,18 @@ pub struct Begun {
     pub has_parsed: bool,
 }
 
+impl Begun {
+    /// One of which nothing has come but its BEGIN.
+    pub fn new(begin: Begin, by_query: bool) -> Self {
+        Self { begin, by_query, failed: false, has_parsed: false }
+    }
+
+    /// One that has failed before anything of it ran.
+    pub fn failed(begin: Begin) -> Self {
+        Self { failed: true, ..Self::new(begin, true) }
+    }
+}
+
 /// A command that Sluice carries out by itself, bound to the unnamed portal; it stays what it is whatever becomes of
 /// the statement.
 #[derive(Debug)]

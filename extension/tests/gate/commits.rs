@@ -1,4 +1,4 @@
-//! Where commits end in the WAL, as a session is told: what has written moves it, and nothing else does.
+//! The end of a commit in the WAL, as a session is told: what has written moves it, and nothing else does.
 
 use postgres::{Client, Config, NoTls};
 use sluice_testkit::{TestServer, Version, versions};

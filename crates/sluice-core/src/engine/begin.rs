@@ -106,7 +106,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let Some(begin) = self.server.exchange.begin().take_refused() else { return false };
         self.resumes = true;
         if let Some((_, session)) = &mut self.client {
-            session.begun = Some(Begun { begin, by_query: true, failed: true, has_parsed: false });
+            session.begun = Some(Begun::failed(begin));
         }
         true
     }

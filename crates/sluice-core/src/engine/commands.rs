@@ -204,7 +204,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 "DISCARD ALL"
             }
             Some(Command::Begin(begin)) if alone && self.may_begin() => {
-                self.session.begun = Some(Begun { begin: *begin, by_query: true, failed: false, has_parsed: false });
+                self.session.begun = Some(Begun::new(*begin, true));
                 begin.tag
             }
             _ => return false,
@@ -351,7 +351,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let Some(portal) = self.session.portal.take() else { return false };
         let (tag, taken) = match portal {
             OwnPortal::Begin(begin) => {
-                self.begin(Begun { begin, by_query: false, failed: false, has_parsed: false });
+                self.begin(Begun::new(begin, false));
                 (begin.tag, None)
             }
             OwnPortal::Deallocate(name) if self.is_lent(&name) => {

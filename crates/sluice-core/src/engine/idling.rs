@@ -84,8 +84,10 @@ impl Engine {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.watch.undone = None;
         let server = client.server().and_then(|server| self.servers.get_mut(server));
-        if let Some(server) = server.filter(|server| server.exchange.may_keep_answers()) {
-            server.exchange.ask_for_answers();
+        if let Some(server) = server
+            && server.exchange.may_keep_answers()
+            && server.exchange.ask_for_answers()
+        {
             io.send(server.conn, &FLUSH);
         }
     }

@@ -54,12 +54,7 @@ impl Engine {
         session.former = Vec::new();
         session.portal = None;
         if !fails_commit {
-            session.begun.get_or_insert(Begun {
-                begin: plain_begin(),
-                by_query: true,
-                failed: true,
-                has_parsed: false,
-            });
+            session.begun.get_or_insert(Begun::failed(plain_begin()));
             session.is_lost = true;
         }
         if !asks {

@@ -80,10 +80,22 @@ fn begins(table: &mut Table, client: Side) {
     assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
 }
 
+/// The same, and its first query.
+fn reads(table: &mut Table, client: Side) {
+    begins(table, client);
+    table.says(client, &query("SELECT 1"));
+}
+
 /// The server answers the block's BEGIN and a query, and the client hears of the query.
 fn answers_first(table: &mut Table, server: Side, client: Side) {
     table.says(server, &answers("1 2 C(BEGIN) 3 D(1) C(SELECT 1) Z(T)"));
     assert_eq!(table.hears(client), "D C(SELECT 1) Z(T)");
+}
+
+/// The same, and the block ends there.
+fn ends(table: &mut Table, server: Side, client: Side) {
+    answers_first(table, server, client);
+    commits(table, server, client);
 }
 
 fn commits(table: &mut Table, server: Side, client: Side) {
@@ -132,8 +144,7 @@ fn a_block_that_reads_goes_to_a_standby_and_the_next_transaction_back() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     assert_eq!(table.opened_with(primary), "sluice.report_transactions=on sluice.report_commits=on");
     for turn in 0..3 {
-        begins(&mut table, client);
-        table.says(client, &query("SELECT 1"));
+        reads(&mut table, client);
         if turn == 0 {
             opened(&mut table);
         }
@@ -217,8 +228,7 @@ fn prepared_statements_are_led_by_their_texts() {
 fn a_standby_whose_sessions_are_serializable_is_for_nobody() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     for turn in 0..2 {
-        begins(&mut table, client);
-        table.says(client, &query("SELECT 1"));
+        reads(&mut table, client);
         if turn == 0 {
             table.connects();
         }
@@ -226,8 +236,7 @@ fn a_standby_whose_sessions_are_serializable_is_for_nobody() {
         assert_eq!(table.hears(server), HOW_FAR, "though it has written nothing");
         table.says(server, &answers("E(0A000) Z(I)"));
         assert_eq!(table.hears(primary), format!("{BEGIN}Q(SELECT 1)"));
-        answers_first(&mut table, primary, client);
-        commits(&mut table, primary, client);
+        ends(&mut table, primary, client);
     }
 }
 
@@ -264,8 +273,7 @@ fn a_commit_whose_answer_was_lost_is_found() {
         table.hub().tell_log(&"main".into(), Lsn(0x30));
         commits_without_answer(&mut table, primary, client, "0/50");
         let reader = if scope == Scope::Global { table.client() } else { client };
-        begins(&mut table, reader);
-        table.says(reader, &query("SELECT 1"));
+        reads(&mut table, reader);
         let server = opened(&mut table);
         assert_eq!(table.hears(server), AGAIN, "0/40 is not far enough");
     }
@@ -275,8 +283,7 @@ fn a_commit_whose_answer_was_lost_is_found() {
 fn a_client_finds_what_it_has_written() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     writes(&mut table, primary, client, "0/50");
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     table.connects();
     let server = table.servers()[1];
     assert_eq!(table.hears(server), HOW_FAR);
@@ -286,19 +293,15 @@ fn a_client_finds_what_it_has_written() {
     }
     table.says(server, &replayed_again("0/50"));
     assert_eq!(table.hears(server), format!("{BEGIN}Q(SELECT 1)"));
-    answers_first(&mut table, server, client);
-    commits(&mut table, server, client);
+    ends(&mut table, server, client);
     // It is known by now that it has come so far.
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     assert_eq!(table.hears(server), format!("{BEGIN}Q(SELECT 1)"));
-    answers_first(&mut table, server, client);
-    commits(&mut table, server, client);
+    ends(&mut table, server, client);
     // Others have written nothing.
     writes(&mut table, primary, client, "0/60");
     let other = table.client();
-    begins(&mut table, other);
-    table.says(other, &query("SELECT 1"));
+    reads(&mut table, other);
     assert_eq!(table.hears(server), format!("{BEGIN}Q(SELECT 1)"));
 }
 
@@ -306,8 +309,7 @@ fn a_client_finds_what_it_has_written() {
 fn the_primary_is_taken_where_a_standby_takes_too_long() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     writes(&mut table, primary, client, "0/50");
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     table.connects();
     let server = table.servers()[1];
     assert_eq!(table.hears(server), HOW_FAR);
@@ -321,12 +323,10 @@ fn the_primary_is_taken_where_a_standby_takes_too_long() {
     table.passes(Duration::from_millis(600));
     assert!(table.is_closed(server));
     assert_eq!(table.hears(primary), format!("{BEGIN}Q(SELECT 1)"));
-    answers_first(&mut table, primary, client);
-    commits(&mut table, primary, client);
+    ends(&mut table, primary, client);
     // Or it fails, or is lost.
     for how in ["fails", "is lost"] {
-        begins(&mut table, client);
-        table.says(client, &query("SELECT 1"));
+        reads(&mut table, client);
         let server = table.connects()[0];
         assert_eq!(table.hears(server), HOW_FAR);
         match how {
@@ -334,8 +334,7 @@ fn the_primary_is_taken_where_a_standby_takes_too_long() {
             _ => table.hangs_up(server),
         }
         assert_eq!(table.hears(primary), format!("{BEGIN}Q(SELECT 1)"), "{how}");
-        answers_first(&mut table, primary, client);
-        commits(&mut table, primary, client);
+        ends(&mut table, primary, client);
         if how == "fails" {
             assert!(!table.is_closed(server));
             table.hangs_up(server);
@@ -347,16 +346,14 @@ fn the_primary_is_taken_where_a_standby_takes_too_long() {
 fn the_primary_is_taken_where_a_standby_lets_nobody_in() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     for how in ["refuses", "does not answer", "leaves"] {
-        begins(&mut table, client);
-        table.says(client, &query("SELECT 1"));
+        reads(&mut table, client);
         match how {
             "refuses" => table.refuses("E(28P01)"),
             "does not answer" => table.passes(TIMEOUT + Duration::from_millis(200)),
             _ => table.has_nodes(Vec::new()),
         }
         assert_eq!(table.hears(primary), format!("{BEGIN}Q(SELECT 1)"), "{how}");
-        answers_first(&mut table, primary, client);
-        commits(&mut table, primary, client);
+        ends(&mut table, primary, client);
     }
 }
 
@@ -379,8 +376,7 @@ fn a_client_of_a_server_that_tells_of_no_commits_stays_at_the_primary() {
 fn what_would_tie_a_client_to_a_standby_ends_it() {
     for pins in ["prepare", "cursor", "lock"] {
         let (mut table, client, _) = seated(database(Scope::Local));
-        begins(&mut table, client);
-        table.says(client, &query("SELECT 1"));
+        reads(&mut table, client);
         let server = opened(&mut table);
         table.hears(server);
         answers_first(&mut table, server, client);
@@ -393,8 +389,7 @@ fn what_would_tie_a_client_to_a_standby_ends_it() {
 #[test]
 fn an_advisory_lock_is_never_one_of_a_standby() {
     let (mut table, client, _) = seated(database(Scope::Local));
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     let server = opened(&mut table);
     table.hears(server);
     answers_first(&mut table, server, client);
@@ -406,8 +401,7 @@ fn an_advisory_lock_is_never_one_of_a_standby() {
 #[test]
 fn a_block_that_is_lost_with_its_standby_fails_and_its_client_goes_home() {
     let (mut table, client, primary) = seated(database(Scope::Local));
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     let server = opened(&mut table);
     table.hears(server);
     answers_first(&mut table, server, client);
@@ -423,8 +417,7 @@ fn a_block_that_is_lost_with_its_standby_fails_and_its_client_goes_home() {
 #[test]
 fn a_standby_that_will_not_do_any_more_keeps_what_is_open_there() {
     let (mut table, client, primary) = seated(database(Scope::Local));
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     let server = opened(&mut table);
     table.hears(server);
     answers_first(&mut table, server, client);
@@ -442,16 +435,14 @@ fn where_reads_are_global_a_client_finds_what_others_have_written() {
     table.hub().tell_log(&"main".into(), Lsn(0x30));
     let writer = table.client();
     writes(&mut table, primary, writer, "0/50");
-    begins(&mut table, client);
-    table.says(client, &query("SELECT 1"));
+    reads(&mut table, client);
     let server = table.connects()[0];
     assert_eq!(table.hears(server), HOW_FAR);
     table.says(server, &replayed("0/4F"));
     assert_eq!(table.hears(server), AGAIN);
     table.says(server, &replayed_again("0/60"));
     assert_eq!(table.hears(server), format!("{BEGIN}Q(SELECT 1)"));
-    answers_first(&mut table, server, client);
-    commits(&mut table, server, client);
+    ends(&mut table, server, client);
 }
 
 /// A client of readers, its server at the standby, and one that reads at the primary.
