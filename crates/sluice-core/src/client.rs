@@ -1,5 +1,6 @@
 //! A client: where its session stands, and what follows it from server to server.
 
+mod begun;
 mod console;
 mod login;
 mod reads;
@@ -13,6 +14,7 @@ use hashbrown::HashMap;
 use sluice_hba::Place;
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
+pub use begun::Begun;
 pub use login::{Certificate, Challenge, Demand, LoginRequest, Wish};
 pub use reads::{CatchUp, Reads};
 
@@ -222,31 +224,6 @@ pub enum Waiting {
     ForNames,
     /// The client has heard an error for it: it is not sent.
     Failed,
-}
-
-/// A transaction that has begun without a server.
-#[derive(Debug, Clone, Copy)]
-pub struct Begun {
-    /// Its BEGIN.
-    pub begin: Begin,
-    /// Whether by a Query, which leaves no portal.
-    pub by_query: bool,
-    /// Whether it has failed since: its first statement was cancelled while it waited for a server.
-    pub failed: bool,
-    /// Whether a query has been parsed in it, which takes a snapshot.
-    pub has_parsed: bool,
-}
-
-impl Begun {
-    /// One of which nothing has come but its BEGIN.
-    pub fn new(begin: Begin, by_query: bool) -> Self {
-        Self { begin, by_query, failed: false, has_parsed: false }
-    }
-
-    /// One that has failed before anything of it ran.
-    pub fn failed(begin: Begin) -> Self {
-        Self { failed: true, ..Self::new(begin, true) }
-    }
 }
 
 /// A command that Sluice carries out by itself, bound to the unnamed portal; it stays what it is whatever becomes of
