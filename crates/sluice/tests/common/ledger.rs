@@ -210,19 +210,19 @@ impl Ledger {
             "what became of these COMMITs can be found out: {commits:?}; {:?}",
             all.errors
         );
-        let leader = cluster.leader();
-        let mut primary = cluster.try_superuser(leader).unwrap();
-        let seen = |client: &mut Client| {
-            Ok::<_, postgres::Error>((entries(client, self.numbers)?, count(client, self.numbers)?))
+        // Whichever of them is the primary now: that may change meanwhile.
+        let seen = |node: usize| {
+            let mut client = cluster.try_superuser(node)?;
+            Ok::<_, postgres::Error>((entries(&mut client, self.numbers)?, count(&mut client, self.numbers)?))
         };
-        for node in (0..cluster.nodes()).filter(|node| *node != leader) {
-            sluice_testkit::eventually("a standby has all that the primary has", || {
-                // What was under way behind a pool that was killed may still come.
-                let all = seen(&mut primary).unwrap();
-                cluster.try_superuser(node).and_then(|mut standby| seen(&mut standby)).is_ok_and(|seen| seen == all)
-            });
-        }
-        let (there, before) = seen(&mut primary).unwrap();
+        let mut agreed = None;
+        sluice_testkit::eventually("all nodes have the same entries", || {
+            // What was under way behind a pool that was killed may still come.
+            let mut books = (0..cluster.nodes()).map(seen);
+            agreed = books.next().and_then(Result::ok);
+            agreed.is_some() && books.all(|other| other.ok() == agreed)
+        });
+        let (there, before) = agreed.expect("they agree");
         let lost: Vec<_> = all.acknowledged.difference(&there).collect();
         assert!(lost.is_empty(), "acknowledged, and lost: {lost:?}; {:?}", all.errors);
         let wrong: Vec<_> = all.refused.intersection(&there).collect();
