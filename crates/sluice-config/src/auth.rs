@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use sluice_control::access::{AccessRules, Policy};
 
 use crate::{
-    AuthConfig, LookupConfig, Method, SecretSource, credentials, files, hba,
+    AuthConfig, LookupConfig, Method, credentials, files, hba,
     listen::Listen,
     reader::{Origin, Read, Section, Setting},
     report::Fault,
@@ -14,7 +14,8 @@ use crate::{
 };
 
 pub(crate) const RULES: &[&str] = &[
-    "Every method but `\"trust\"` needs `users_file` or `[auth.lookup]`; they exclude each other.",
+    "Every method but `\"trust\"` needs `users_file` or `[auth.lookup]`. With both, the users of the file are not looked up, \
+     whatever their secrets on the server are; one whose secret in the file is empty can't log in by password.",
     "`\"trust\"` looks nothing up, so it excludes `[auth.lookup]`; with it, a `users_file` serves for logging in to \
      servers.",
     "`\"trust\"` on an address that other hosts can reach needs `trust_anyone = true`, which no other method takes.",
@@ -54,7 +55,7 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let lookup = lookup_section.is_given().then(|| read_lookup(&lookup_section));
     let has_file = !matches!(users_file, Read::Absent);
     match (&rules, of_server) {
-        (Some(rules), _) => check_sources_of_rules(section, rules, has_file, &lookup_section),
+        (Some(rules), _) => check_sources_of_rules(section, rules, has_file || lookup_section.is_given()),
         (None, Some(((), offset))) => check_sources_of_server(section, offset, has_file, &lookup_section),
         (None, None) if by_rules => {}
         (None, None) => check_sources(section, method, has_file, &lookup_section),
@@ -66,8 +67,7 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
         check_known_users(section, offset, (has_file, known.is_empty()), &lookup_section);
     }
     let (lookup, lookup_database) = lookup.unzip();
-    let file = file.map(|(path, _)| SecretSource::File(path));
-    let secrets = file.or_else(|| lookup.map(SecretSource::Lookup));
+    let users_file = file.map(|(path, _)| path);
     let policy = match rules {
         Some(rules) => Policy::Rules(rules),
         None if of_server.is_some() => Policy::ServerRules(None),
@@ -81,7 +81,10 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
         policy => policy,
     };
     let known_users_only = only.is_some();
-    Auth { config: AuthConfig { policy, secrets, known_users_only }, lookup_database: lookup_database.flatten() }
+    Auth {
+        config: AuthConfig { policy, users_file, lookup, known_users_only },
+        lookup_database: lookup_database.flatten(),
+    }
 }
 
 /// Reads `[auth.lookup]`; values that are missing have been noted, and the configuration will not be used.
@@ -128,14 +131,11 @@ fn check_trust(section: &Section<'_>, method: Setting<Method>, listen: &Listen) 
     }
 }
 
-/// Checks that the secrets have exactly one source.
+/// Checks that the secrets have a source.
 fn check_sources(section: &Section<'_>, method: Setting<Method>, has_file: bool, lookup: &Section<'_>) {
     let note = |offset, key: &str, what: &str, remedy: &str| {
         section.source().add(offset, key, Fault::new(what, remedy));
     };
-    if has_file && lookup.is_given() {
-        note(lookup.offset(), "auth.lookup", "auth.users_file is given too", "keep one of the two");
-    }
     match method {
         Setting { origin: Origin::Bad, .. } => {}
         Setting { value: Method::Trust, .. } if lookup.is_given() => {
@@ -156,16 +156,12 @@ fn check_sources(section: &Section<'_>, method: Setting<Method>, has_file: bool,
 }
 
 /// The same where there are rules, some of which may need secrets.
-fn check_sources_of_rules(section: &Section<'_>, rules: &AccessRules, has_file: bool, lookup: &Section<'_>) {
-    let fault = match (has_file, lookup.is_given()) {
-        (true, true) => Fault::new("auth.users_file is given too", "keep one of the two"),
-        (false, false) if hba::needs_secrets(rules) => {
-            let remedy = "add users_file = \"users.txt\" to [auth], or add [auth.lookup] with user and database";
-            Fault::new("the rules ask for passwords, and no secrets are given", remedy)
-        }
-        _ => return,
-    };
-    section.source().add(section.offset(), "auth", fault);
+fn check_sources_of_rules(section: &Section<'_>, rules: &AccessRules, has_source: bool) {
+    if !has_source && hba::needs_secrets(rules) {
+        let remedy = "add users_file = \"users.txt\" to [auth], or add [auth.lookup] with user and database";
+        let fault = Fault::new("the rules ask for passwords, and no secrets are given", remedy);
+        section.source().add(section.offset(), "auth", fault);
+    }
 }
 
 /// The same where the rules are the server's, which are asked for where secrets are.

@@ -108,20 +108,13 @@ pub enum DriverChoice {
 pub struct AuthConfig {
     /// The proof that clients are asked for; the rules of the server are not known yet.
     pub policy: Policy,
-    /// The source of the secrets; `None` only with [`Method::Trust`].
-    pub secrets: Option<SecretSource>,
+    /// A file with a line `"user" "secret"` each; the secret is a SCRAM verifier, an MD5 hash or a plain password.
+    pub users_file: Option<PathBuf>,
+    /// The look-up of the secrets of users that are not in the file.
+    pub lookup: Option<LookupConfig>,
     /// Whether only users are let in who stand in the file of secrets, even where nobody is asked for one. The policy's
     /// rules see to it.
     pub known_users_only: bool,
-}
-
-/// The source of the clients' secrets.
-#[derive(Debug, Clone)]
-pub enum SecretSource {
-    /// A file with a line `"user" "secret"` each; the secret is a SCRAM verifier, an MD5 hash or a plain password.
-    File(PathBuf),
-    /// A query on the server that clients are going to.
-    Lookup(LookupConfig),
 }
 
 /// The look-up of secrets on the server.

@@ -5,7 +5,7 @@
 use sluice_control::access::{Method, Policy};
 use sluice_hba::{Method as RuleMethod, Rule};
 
-use crate::{SecretSource, auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
+use crate::{auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
 
 /// A database all of whose clients work as one role.
 struct Shared<'a> {
@@ -65,7 +65,7 @@ fn is_for(rule: &Rule, name: &str) -> bool {
 
 /// The users of the server where secrets are looked up have the role on another server.
 fn warn_of_other_hosts(source: &Source<'_>, shared: &[Shared<'_>], databases: &[Database], auth: &Auth) {
-    let Some(SecretSource::Lookup(look_up)) = &auth.config.secrets else { return };
+    let Some(look_up) = &auth.config.lookup else { return };
     let named = |name: &str| databases.iter().find(|it| it.name.as_ref().is_some_and(|(its, _)| its == name));
     let Some(asked) = named(&look_up.database).or_else(|| named("*")) else { return };
     for Shared { role, offset, .. } in shared.iter().filter(|it| it.database.config.server != asked.config.server) {

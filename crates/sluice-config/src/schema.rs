@@ -209,7 +209,7 @@ pub(crate) static HTTP_LISTEN: Key<Addresses> = Key {
 pub(crate) static AUTH: Table = Table {
     path: "auth",
     many: false,
-    meaning: "How clients prove who they are. The secrets come from `users_file` or from `[auth.lookup]`.",
+    meaning: "How clients prove who they are. The secrets come from `users_file`, from `[auth.lookup]`, or from both: who stands in the file is not looked up.",
     keys: &[&METHOD, &HBA, &HBA_FILE, &IDENT_FILE, &USERS_FILE, &KNOWN_USERS_ONLY, &TRUST_ANYONE],
     tables: &[&LOOKUP],
 };

@@ -51,6 +51,8 @@ pub enum FileServer {
         /// The port in that socket's name.
         port: u16,
     },
+    /// By TCP, whatever it is.
+    Tcp(SocketAddr),
     /// Whichever node of a cluster is the primary.
     Cluster {
         /// Its name.
@@ -126,6 +128,10 @@ impl ServerFile {
                 put(&mut database, &schema::HOST, &HostValue::Dir(dir.clone()))?;
                 put(&mut database, &schema::PORT, &(*port).into())?;
             }
+            FileServer::Tcp(address) => {
+                put(&mut database, &schema::HOST, &HostValue::Name(address.ip().to_string()))?;
+                put(&mut database, &schema::PORT, &address.port().into())?;
+            }
             FileServer::Cluster { name, members } => {
                 document.insert(
                     schema::CLUSTER.name(),
@@ -183,7 +189,7 @@ mod tests {
     use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
     use super::*;
-    use crate::{Secret, SecretSource, ServerAddress, parse};
+    use crate::{Secret, ServerAddress, parse};
 
     fn file() -> ServerFile {
         ServerFile {
@@ -217,7 +223,7 @@ mod tests {
         assert_eq!(read.listen, file.listen);
         assert_eq!(read.driver, DriverChoice::Epoll);
         assert_eq!((read.limits.clients, read.limits.servers), (10_000, 90));
-        let Some(SecretSource::Lookup(lookup)) = read.auth.secrets else { panic!("{:?}", read.auth) };
+        let Some(lookup) = read.auth.lookup else { panic!("{:?}", read.auth) };
         assert_eq!((lookup.user, lookup.password), (file.lookup.user, file.lookup.password));
         assert_eq!((lookup.database, lookup.query), (file.lookup.database, file.lookup.query));
         let admin = read.admin.unwrap();
@@ -239,6 +245,19 @@ mod tests {
         assert_eq!(readers.reading.as_ref().map(|it| it.target), Some(Target::PreferStandby));
         let urls: Vec<String> = read.clusters[0].members.iter().map(ToString::to_string).collect();
         assert_eq!(urls, ["http://127.0.0.1:8008", "http://[::1]:8009"]);
+    }
+
+    #[test]
+    fn an_address_reads_back() {
+        for address in ["127.0.0.1:5433", "[::1]:5433"] {
+            let server_address: SocketAddr = address.parse().unwrap();
+            let server = FileServer::Tcp(server_address);
+            let text = ServerFile { server, ..file() }.to_toml(&[]).unwrap();
+            let read = parse(&text, Path::new("written.toml")).unwrap();
+            let [database] = &read.databases[..] else { panic!("{:?}", read.databases) };
+            let (host, port) = (server_address.ip().to_string(), server_address.port());
+            assert_eq!(database.server, ServerAddress::Tcp { host, port });
+        }
     }
 
     #[test]

@@ -21,10 +21,11 @@ impl Access {
     /// The secret that is listed for `role`, where it is enough to log in to a server: of a SCRAM verifier, the keys are
     /// shown by a client's proof only.
     pub fn for_servers(&self, role: &str) -> Option<&StoredSecret> {
-        match &self.users {
-            Users::Listed(users) => users.get(role).filter(|secret| secret.is_enough_to_log_in()),
-            Users::LookedUp(_) => None,
-        }
+        let listed = match &self.users {
+            Users::Listed(users) => users.get(role),
+            Users::LookedUp(look_up) => look_up.listed.get(role)?.as_ref(),
+        };
+        listed.filter(|secret| secret.is_enough_to_log_in())
     }
 }
 
@@ -109,8 +110,18 @@ pub struct Encryption {
 pub enum Users {
     /// All of them are known, by the users' names.
     Listed(HashMap<String, StoredSecret>),
-    /// They are asked for one by one.
+    /// They are asked for one by one, but for those that are listed.
     LookedUp(LookUp),
+}
+
+impl Users {
+    /// The names of those whose secrets are not asked for.
+    pub fn listed(&self) -> Vec<&str> {
+        match self {
+            Self::Listed(users) => users.keys().map(String::as_str).collect(),
+            Self::LookedUp(look_up) => look_up.listed.keys().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// The users of the admin console.
@@ -148,6 +159,8 @@ impl Admin {
 /// A look-up of secrets on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookUp {
+    /// The users that are not asked for, with their secrets; without one nobody can prove to be that user.
+    pub listed: HashMap<String, Option<StoredSecret>>,
     /// The server to ask.
     pub address: Address,
     /// The cluster whose primary that is; `None`: it is one server.

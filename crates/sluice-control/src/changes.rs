@@ -1,7 +1,12 @@
 //! The differences between two snapshots, for whoever asked for the newer one: by the keys of the configuration file,
 //! without any secret.
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use sluice_tls::SslMode;
 use sluice_units::Quantity;
@@ -186,14 +191,9 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
         _ => {}
     }
     match (&before.users, &now.users) {
-        (Users::Listed(before), Users::Listed(now)) => {
-            let added = now.keys().filter(|name| !before.contains_key(*name)).count();
-            let removed = before.keys().filter(|name| !now.contains_key(*name)).count();
-            let same_name = |name: &String| before.get(name).is_some_and(|secret| now.get(name) != Some(secret));
-            let changed = now.keys().filter(|name| same_name(name)).count();
-            found.0.extend((added + removed + changed > 0).then_some(Change::Users { added, removed, changed }));
-        }
+        (Users::Listed(before), Users::Listed(now)) => listed(found, before, now),
         (Users::LookedUp(before), Users::LookedUp(now)) => {
+            listed(found, &before.listed, &now.listed);
             if let Some((before, now)) = moved((&before.cluster, &before.address), (&now.cluster, &now.address)) {
                 found.compare("auth.lookup: server", &before, &now);
             }
@@ -212,6 +212,14 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
             found.compare("users", &source(before), &source(now));
         }
     }
+}
+
+/// Users with their secrets.
+fn listed<S: PartialEq>(found: &mut Differences, before: &HashMap<String, S>, now: &HashMap<String, S>) {
+    let added = now.keys().filter(|name| !before.contains_key(*name)).count();
+    let removed = before.keys().filter(|name| !now.contains_key(*name)).count();
+    let changed = now.iter().filter(|(name, secret)| before.get(*name).is_some_and(|before| before != *secret)).count();
+    found.0.extend((added + removed + changed > 0).then_some(Change::Users { added, removed, changed }));
 }
 
 fn encryption(found: &mut Differences, before: Option<&Encryption>, now: Option<&Encryption>) {

@@ -225,6 +225,7 @@ mod tests {
         let asking = |host: &str| {
             let address = Address::Tcp(host.to_owned(), 5432);
             let look_up = LookUp {
+                listed: HashMap::new(),
                 address: address.clone(),
                 cluster: None,
                 tls: None,

@@ -86,21 +86,29 @@ enum Kind {
 #[derive(Debug)]
 pub struct Connected {
     admissions: Arc<Admissions>,
-    address: IpAddr,
+    /// None while a balancer has not said for whom it is.
+    address: Option<IpAddr>,
 }
 
 impl Admissions {
     /// Counts a connection in, of which nothing is known but its address; `None` where that is not counted.
     pub fn connect(self: &Arc<Self>, peer: PeerAddress, limits: &Limits) -> Result<Option<Connected>, Full> {
-        let Some(address) = counted(peer) else { return Ok(None) };
+        if counted(peer).is_none() {
+            return Ok(None);
+        }
+        let mut connected = self.connect_balancer(limits)?;
+        connected.comes_from(peer, limits)?;
+        Ok(Some(connected))
+    }
+
+    /// The same of a balancer's, which has many clients: it will say for whom it is ([`Connected::comes_from`]).
+    pub fn connect_balancer(self: &Arc<Self>, limits: &Limits) -> Result<Connected, Full> {
         let mut counts = self.counts();
-        let most = limits.clients_per_address.map(|most| most.saturating_add(STRANGERS_OF_ADDRESS_MAX));
         if counts.are_open_taken(limits) {
             return Err(Full::Clients);
         }
-        join(&mut counts.connections, address, most).ok_or(Full::Address(address))?;
         counts.by_tcp += 1;
-        Ok(Some(Connected { admissions: self.clone(), address }))
+        Ok(Connected { admissions: self.clone(), address: None })
     }
 
     /// Counts a client in that has said who it wants to be, and has proven nothing yet.
@@ -197,11 +205,22 @@ impl Drop for Admitted {
     }
 }
 
+impl Connected {
+    /// It is known where the connection comes from.
+    pub fn comes_from(&mut self, peer: PeerAddress, limits: &Limits) -> Result<(), Full> {
+        let Some(address) = counted(peer) else { return Ok(()) };
+        let most = limits.clients_per_address.map(|most| most.saturating_add(STRANGERS_OF_ADDRESS_MAX));
+        let mut counts = self.admissions.counts();
+        self.address = Some(join(&mut counts.connections, address, most).ok_or(Full::Address(address))?);
+        Ok(())
+    }
+}
+
 impl Drop for Connected {
     fn drop(&mut self) {
         let mut counts = self.admissions.counts();
         counts.by_tcp -= 1;
-        leave(&mut counts.connections, Some(&self.address));
+        leave(&mut counts.connections, self.address.as_ref());
     }
 }
 
@@ -311,6 +330,22 @@ mod tests {
         drop((silent, client));
         let counts = admissions.counts();
         assert_eq!((counts.by_tcp, counts.by_socket), (0, 0));
+    }
+
+    #[test]
+    fn a_balancer_that_is_silent_is_a_stranger_too() {
+        let admissions = Arc::<Admissions>::default();
+        let limits = Limits { clients: 2, clients_per_address: Some(1), ..Limits::default() };
+        let mut silent: Vec<_> = std::iter::from_fn(|| admissions.connect_balancer(&limits).ok()).collect();
+        assert_eq!(silent.len(), 102);
+        let mut console = admissions.admit_stranger(PeerAddress::Local, &limits).unwrap();
+        assert_eq!(console.enter_console(true), Ok(()));
+        // Those that speak are counted where their clients are.
+        let spoken = silent.iter_mut().map_while(|connected| connected.comes_from(peer(1), &limits).ok()).count();
+        assert_eq!(spoken, 11);
+        drop(silent);
+        let counts = admissions.counts();
+        assert_eq!((counts.by_tcp, counts.connections.len()), (0, 0));
     }
 
     #[test]

@@ -137,22 +137,42 @@ impl Secrets {
     pub fn get(&self, access: &Access, now: Time, user: &str, client: ClientRef) -> Known {
         match &access.users {
             Users::Listed(users) => Known::Now(Ok(users.get(user).cloned().into())),
-            Users::LookedUp(look_up) => self.look_up(look_up, now, user, client),
+            Users::LookedUp(look_up) => match look_up.listed.get(user) {
+                Some(secret) => Known::Now(Ok(secret.clone().into())),
+                None => self.look_up(look_up, now, user, client),
+            },
         }
     }
 
     /// The verifier of a password in clear. Runs PBKDF2 once for each user and password.
     pub fn verifier(&self, user: &str, password: &str) -> Verifier {
-        let mut derived = self.derived.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, verifier)) = derived.get(user)
+        let derived = || self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, verifier)) = derived().get(user)
             && of == password
         {
             return verifier.clone();
         }
         let salt = Verifier::mock(&self.mock_seed, user).salt;
         let verifier = Verifier::derive(password, &salt, ITERATIONS_DEFAULT);
-        derived.put(user.to_owned(), (password.to_owned(), verifier.clone()));
+        derived().put(user.to_owned(), (password.to_owned(), verifier.clone()));
         verifier
+    }
+
+    /// Makes the verifiers of all passwords that are listed in clear, so that no first log-in takes longer than that of a
+    /// user that does not exist.
+    pub fn derive(&self, access: &Access) {
+        let of_plain = |(user, secret): (&str, &Secret)| {
+            if let Secret::Plain(password) = secret {
+                self.verifier(user, password);
+            }
+        };
+        match &access.users {
+            Users::Listed(users) => users.iter().map(|(user, secret)| (&**user, secret)).for_each(of_plain),
+            Users::LookedUp(look_up) => {
+                let listed = look_up.listed.iter().filter_map(|(user, secret)| Some((&**user, secret.as_ref()?)));
+                listed.for_each(of_plain);
+            }
+        }
     }
 
     /// A user that does not exist takes the same way as one that does, so that the time it takes tells nothing. Only a
@@ -175,6 +195,23 @@ impl Secrets {
         }
         answers.asking.insert(user.to_owned(), Asked { waiting: vec![client], changes });
         Known::Later { ask: true }
+    }
+
+    /// A client that waited for a look-up has gone.
+    pub fn no_longer_waits(&self, user: &str, client: ClientRef) {
+        if let Some(asked) = self.answers().asking.get_mut(user) {
+            asked.waiting.retain(|waiting| *waiting != client);
+        }
+    }
+
+    /// Whether a look-up is worth its time; one that nobody waits for any more is over.
+    pub fn is_wanted(&self, user: &str) -> bool {
+        let mut answers = self.answers();
+        let is_wanted = answers.asking.get(user).is_some_and(|asked| !asked.waiting.is_empty());
+        if !is_wanted {
+            answers.asking.remove(user);
+        }
+        is_wanted
     }
 
     /// Whether an answer is not the one before it: the role may be another one of that name.
@@ -273,7 +310,9 @@ mod tests {
     }
 
     fn get(secrets: &Secrets, now: Time, user: &str) -> Known {
+        let plain = Secret::Plain("listed".to_owned());
         let look_up = LookUp {
+            listed: HashMap::from([("listed".to_owned(), Some(plain)), ("without".to_owned(), None)]),
             cluster: None,
             tls: None,
             address: Address::Tcp("localhost".to_owned(), 5432),
@@ -317,6 +356,28 @@ mod tests {
             assert!(is_known(NOW));
             assert!(is_asked_for(&secrets, NOW + TTL, "a"));
         }
+    }
+
+    #[test]
+    fn users_that_are_listed_are_not_looked_up() {
+        let secrets = secrets();
+        let listed = Some(Secret::Plain("listed".to_owned()));
+        assert!(matches!(get(&secrets, NOW, "listed"), Known::Now(Ok(it)) if it.secret == listed));
+        assert!(matches!(get(&secrets, NOW, "without"), Known::Now(Ok(it)) if it.secret.is_none()));
+        assert!(is_asked_for(&secrets, NOW, "another"));
+    }
+
+    #[test]
+    fn a_look_up_that_nobody_waits_for_is_not_made() {
+        let secrets = secrets();
+        assert!(is_asked_for(&secrets, NOW, "a") && secrets.is_wanted("a"));
+        secrets.no_longer_waits("a", CLIENT);
+        // Somebody else comes before its turn.
+        assert!(matches!(get(&secrets, NOW, "a"), Known::Later { ask: false }));
+        assert!(secrets.is_wanted("a"));
+        secrets.no_longer_waits("a", CLIENT);
+        assert!(!secrets.is_wanted("a"));
+        assert!(is_asked_for(&secrets, NOW, "a"), "it has to be asked for anew");
     }
 
     #[test]

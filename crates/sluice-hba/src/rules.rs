@@ -8,7 +8,6 @@ use crate::{
     files::Files,
     ident::MapLine,
     lines,
-    method::Method,
     name::Answer,
     place::Place,
     problem::{Flaw, Problem},
@@ -82,7 +81,6 @@ impl Rules {
     pub fn decide(&self, connection: &Connection<'_>, roles: Option<&Roles>, interfaces: &[Interface]) -> Decision<'_> {
         for rule in &self.rules {
             match rule.has(connection, roles, interfaces) {
-                Answer::Yes if !self.knows(rule, connection.user) => return Decision::None,
                 Answer::Yes => return Decision::Rule(rule),
                 Answer::NeedsRoles => return Decision::NeedsRoles,
                 Answer::No => (),
@@ -91,13 +89,9 @@ impl Rules {
         Decision::None
     }
 
-    /// Whether a user is known, where a rule does not ask for what only known ones have.
-    fn knows(&self, rule: &Rule, user: &str) -> bool {
-        let asks = match rule.method() {
-            Method::Trust | Method::Cert | Method::Peer => false,
-            Method::Reject | Method::Md5 | Method::ScramSha256 => true,
-        };
-        asks || self.known.as_ref().is_none_or(|known| known.contains(user))
+    /// Whether a user may be let in without a secret, as far as that is a question of who is known at all.
+    pub fn knows(&self, user: &str) -> bool {
+        self.known.as_ref().is_none_or(|known| known.contains(user))
     }
 
     /// The answer whether a system's user (or a certificate's common name) may be a user of the database, by a map, or

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use sluice_config::{Config, DatabaseConfig, LookupConfig, Report, SecretSource, ServerAddress, users};
+use sluice_config::{Config, DatabaseConfig, LookupConfig, Report, ServerAddress, users};
 use sluice_control::{
     Configuration, Database,
     access::{Access, LookUp, Policy, Users},
@@ -14,15 +14,15 @@ use crate::net::sockets;
 
 /// Reads the files that a configuration names; what is wrong there is told as for the configuration itself.
 pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
-    let users = match &config.auth.secrets {
-        Some(SecretSource::File(path)) => {
-            let users = users::load(path)?;
-            // Who has no secret has nothing to prove, and can be let in by rules only that ask for no password.
-            let users = users.into_iter().filter(|(_, secret)| !secret.0.is_empty());
-            Users::Listed(users.map(|(user, secret)| (user, Secret::parse(&secret.0))).collect())
-        }
-        Some(SecretSource::Lookup(look_up)) => look_up_of(config, look_up),
-        None => Users::Listed(HashMap::new()),
+    let listed = config.auth.users_file.as_deref().map(users::load).transpose()?.unwrap_or_default();
+    // Who has no secret has nothing to prove, and can be let in by rules only that ask for no password.
+    let listed = listed.into_iter().map(|(user, secret)| {
+        let secret = Some(secret.0).filter(|secret| !secret.is_empty());
+        (user, secret.map(|secret| Secret::parse(&secret)))
+    });
+    let users = match &config.auth.lookup {
+        Some(look_up) => look_up_of(config, look_up, listed.collect()),
+        None => Users::Listed(listed.filter_map(|(user, secret)| Some((user, secret?))).collect()),
     };
     let databases = config.databases.iter().map(|database| Database {
         name: database.name.clone(),
@@ -76,14 +76,15 @@ pub(crate) fn addresses(config: &Config) -> Vec<Address> {
     config.databases.iter().map(|database| sockets::address(&database.server)).collect()
 }
 
-/// Secrets are looked up on the server of the database that the configuration says.
-fn look_up_of(config: &Config, look_up: &LookupConfig) -> Users {
+/// Secrets are looked up on the server of the database that the configuration says, but for those that are listed.
+fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, Option<Secret>>) -> Users {
     let exact = config.databases.iter().find(|d| d.name.as_deref() == Some(&look_up.database));
     let Some(database) = exact.or_else(|| config.databases.iter().find(|d| d.name.is_none())) else {
         // A valid configuration has it.
         return Users::Listed(HashMap::new());
     };
     Users::LookedUp(LookUp {
+        listed,
         address: sockets::address(&database.server),
         cluster: cluster_of(database),
         tls: database.tls.clone(),

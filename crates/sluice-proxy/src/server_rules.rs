@@ -389,6 +389,7 @@ mod tests {
 
     fn look_up() -> LookUp {
         LookUp {
+            listed: std::collections::HashMap::new(),
             cluster: None,
             address: Address::Tcp("db".to_owned(), 5432),
             tls: None,

@@ -124,6 +124,7 @@ impl Service {
         let control = Control::new(files::configuration(&config)?);
         let mut hub = Hub::new(control.snapshot().clone(), nonces(inherited.mock_seed)?, workers);
         hub.predecessor = inherited.cancels.map(Address::Unix);
+        hub.secrets.derive(&control.snapshot().access);
         let hub = Arc::new(hub);
         let listening = Listening::open(&config, inherited.listeners)?;
         let http = listening.for_http().map_err(system("share the listening sockets"))?;

@@ -42,6 +42,8 @@ pub enum Auth {
     ServerRules,
     /// `scram-sha-256`, secrets looked up by the role `lookup`; with these further keys.
     LookUp(String),
+    /// `scram-sha-256`, with these users and secrets in a file, and all others looked up by the role `lookup`.
+    ScramAndLookUp(Vec<(String, String)>),
     /// `md5`, secrets looked up by the role `lookup`; with these further keys.
     LookUpMd5(String),
 }
@@ -173,6 +175,7 @@ impl PoolConfig {
             Auth::Md5(_) => ("md5", "users_file = \"users.txt\"\n".to_owned()),
             Auth::Scram(_) => ("scram-sha-256", "users_file = \"users.txt\"\n".to_owned()),
             Auth::LookUp(more) => ("scram-sha-256", look_up(more)),
+            Auth::ScramAndLookUp(_) => ("scram-sha-256", format!("users_file = \"users.txt\"\n{}", look_up(""))),
             Auth::LookUpMd5(more) => ("md5", look_up(more)),
         };
         let mut toml = format!("listen = [\"{}\"]\nworkers = {}\n", self.listen, self.workers);
@@ -232,7 +235,11 @@ impl PoolConfig {
             write_private(&place.join("pg_hba.conf"), rules);
             write_private(&place.join("pg_ident.conf"), maps);
         }
-        if let Auth::Md5(users) | Auth::Scram(users) | Auth::TrustListed(users) | Auth::Rules(_, _, users) = &self.auth
+        if let Auth::Md5(users)
+        | Auth::Scram(users)
+        | Auth::ScramAndLookUp(users)
+        | Auth::TrustListed(users)
+        | Auth::Rules(_, _, users) = &self.auth
         {
             let lines: String = users.iter().map(|(user, secret)| format!("\"{user}\" \"{secret}\"\n")).collect();
             write_private(&place.join("users.txt"), &lines);

@@ -3,7 +3,7 @@ use std::time::Duration;
 use sluice_control::settings::PoolMode;
 
 use super::*;
-use crate::{Config, SecretSource, ServerAddress, parse};
+use crate::{Config, ServerAddress, parse};
 
 /// The configuration that comes of a text, as Sluice reads it, and the notes.
 fn converted(text: &str) -> (Config, Vec<String>) {
@@ -49,7 +49,7 @@ fn what_has_a_counterpart_is_carried_over() {
     assert_eq!(odd.password.as_ref().map(|password| &*password.0), Some("it's"));
     assert_eq!((rest.name.as_ref(), rest.pool.size, rest.pool.sharing.mode), (None, 30, PoolMode::Transaction));
     assert_eq!((rest.pool.min, rest.pool.wait_timeout), (2, Duration::from_millis(2500)));
-    let Some(SecretSource::Lookup(lookup)) = &config.auth.secrets else { panic!("{:?}", config.auth) };
+    let Some(lookup) = &config.auth.lookup else { panic!("{:?}", config.auth) };
     assert_eq!(lookup.query, "SELECT usename, passwd FROM pg_shadow WHERE usename=$1");
     assert_eq!(config.tcp_user_timeout, Duration::from_millis(12_500));
     let limits = (config.limits.idle_client_timeout, config.limits.query_timeout);

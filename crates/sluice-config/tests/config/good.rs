@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use sluice_config::{Config, DriverChoice, Method, Policy, SecretSource, ServerAddress};
+use sluice_config::{Config, DriverChoice, Method, Policy, ServerAddress};
 use sluice_control::{
     reading::{Causal, Scope, Target},
     settings::{Limits, PoolMode, PoolSettings, Sharing},
@@ -21,7 +21,7 @@ fn what_is_absent_has_the_documented_default() {
     assert_eq!(config.stats_period, None);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.auth.policy, Policy::Method(Method::Trust));
-    assert!(config.auth.secrets.is_none());
+    assert!(config.auth.users_file.is_none() && config.auth.lookup.is_none());
     let database = &config.databases[0];
     assert_eq!((&database.name, &database.dbname, &database.user), (&None, &None, &None));
     assert_eq!(database.server, ServerAddress::Unix { dir: "/var/run/postgresql".into(), port: 5432 });
@@ -99,7 +99,7 @@ fn servers_and_logins() {
     let tcp = |host: &str, port| ServerAddress::Tcp { host: host.to_owned(), port };
     assert_eq!(servers, [&tcp("10.0.0.5", 5433), &tcp("::1", 5432), &tcp("db-1.example.net", 5432)]);
     assert_eq!(config.databases[0].password.as_ref().map(|password| password.0.as_str()), Some("p"));
-    let Some(SecretSource::Lookup(lookup)) = config.auth.secrets else { panic!("no look-up") };
+    let Some(lookup) = config.auth.lookup else { panic!("no look-up") };
     assert_eq!((lookup.user.as_str(), lookup.query.as_str()), ("sluice", "SELECT secret($1)"));
     assert_eq!(lookup.cache, Duration::from_secs(60));
 }

@@ -235,7 +235,7 @@ impl Operator {
                     rng,
                     new,
                     before,
-                    LookUp { address, cluster, tls, dbname, user, password, query, asks_roles, cache }
+                    LookUp { listed, address, cluster, tls, dbname, user, password, query, asks_roles, cache }
                 );
             }
         }
@@ -335,6 +335,7 @@ pub(crate) fn rules(rng: &mut Rng) -> Arc<AccessRules> {
 /// Its place is that of a database.
 fn look_up(rng: &mut Rng, secret: String) -> LookUp {
     LookUp {
+        listed: USERS.iter().filter(|_| rng.percent(30)).map(|user| ((*user).to_owned(), None)).collect(),
         address: Address::Primary("replaced".into()),
         cluster: None,
         tls: None,

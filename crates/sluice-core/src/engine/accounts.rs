@@ -106,10 +106,11 @@ impl Engine {
     /// A look-up has ended that a client waits for.
     pub(super) fn account_found(&mut self, now: Time, client: ClientRef, io: &mut impl Io) {
         let Some(wish) = self.take_wish(client, |phase| matches!(phase, Phase::Account(_))) else { return };
+        self.account_awaited(now, client);
         // Unless the configuration has listed it since.
         let found = match &self.snapshot.access.users {
-            Users::Listed(_) => None,
-            Users::LookedUp(_) => self.hub.secrets.last(&wish.user),
+            Users::LookedUp(look_up) if !look_up.listed.contains_key(&wish.user) => self.hub.secrets.last(&wish.user),
+            Users::Listed(_) | Users::LookedUp(_) => None,
         };
         let followed = match found {
             Some(found) => self.account_known(now, client.id, wish, found, io),

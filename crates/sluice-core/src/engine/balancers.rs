@@ -25,12 +25,10 @@ impl Engine {
                     client.peer = PeerAddress::Tcp(source.ip().to_canonical(), source.port());
                 }
                 client.phase = Phase::Startup;
-                match self.hub.admit_address(client.peer) {
-                    Ok(connected) => client.connected = connected,
-                    Err(full) => {
-                        self.refuse_client(now, id, &too_many(full, "", ""), io);
-                        return None;
-                    }
+                let located = client.connected.as_mut().map_or(Ok(()), |it| self.hub.locate(it, client.peer));
+                if let Err(full) = located {
+                    self.refuse_client(now, id, &too_many(full, "", ""), io);
+                    return None;
                 }
                 Some(header.bytes)
             }

@@ -6,6 +6,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
+//! | `login_time` | the time that a log-in may take
 //! | `balancers` | clients whose balancer says first where they come from |
 //! | `accounts` | what has to be known of a client before it is asked to prove itself |
 //! | `rules` | the rule of `pg_hba.conf` that counts for a client |
@@ -76,6 +77,7 @@ mod lease;
 mod lending;
 mod listing;
 mod login;
+mod login_time;
 mod losing;
 mod moving;
 mod notifications;
@@ -144,7 +146,7 @@ pub struct Engine {
     servers: Slots<ServerId, Server>,
     cancels: Slots<CancelId, Canceller>,
     serial: u32,
-    /// Clients in the order they came, with that time, until they are logged in or too late.
+    /// Clients in the order in which their log-ins began, with that time, until they are logged in or too late.
     logins: VecDeque<(Time, ClientRef)>,
     timers: Timers,
     /// Work that an event has left to do: done before the event's call returns.
@@ -208,8 +210,7 @@ impl Engine {
         }
         let id = self.clients.insert(client);
         let client = ClientRef { worker: self.worker, id, serial };
-        self.forget_logins();
-        self.logins.push_back((now, client));
+        self.begin_login_time(now, client);
         Some(Owner::Client(id))
     }
 
@@ -219,10 +220,10 @@ impl Engine {
             return Err(no_more_clients());
         }
         let connected = match is_balancer {
-            // It has many clients, which say by themselves where they come from.
-            true => None,
-            false => self.hub.admit_address(peer).map_err(|full| login::too_many(full, "", ""))?,
+            true => self.hub.admit_balancer().map(Some),
+            false => self.hub.admit_address(peer),
         };
+        let connected = connected.map_err(|full| login::too_many(full, "", ""))?;
         if !self.hub.admit_connection() {
             return Err(too_many_clients());
         }
@@ -473,32 +474,11 @@ impl Engine {
         let Some(client) = self.clients.remove(id) else { return };
         io.close(client.conn);
         self.hub.dismiss_connection();
+        if let Phase::Account(wish) = &client.phase {
+            let gone = ClientRef { worker: self.worker, id, serial: client.serial };
+            self.hub.secrets.no_longer_waits(&wish.user, gone);
+        }
         self.leave_lease(now, &client, parting, io);
-    }
-
-    fn expire_logins(&mut self, now: Time, io: &mut impl Io) {
-        self.forget_logins();
-        while let Some(&(since, client)) = self.logins.front() {
-            if now < since + self.snapshot.limits.login_timeout {
-                return;
-            }
-            self.logins.pop_front();
-            let error = ErrorResponse::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout")
-                .routine("ProcessInterrupts")
-                .hint("The limit is \"login_timeout\" under [limits] in the pool's configuration.");
-            self.refuse_client(now, client.id, &error, io);
-            self.forget_logins();
-        }
-    }
-
-    /// Forgets the first logins that have ended, well or not.
-    fn forget_logins(&mut self) {
-        while let Some((_, client)) = self.logins.front() {
-            if self.is_current(*client) && !self.is_known(client.id) {
-                return;
-            }
-            self.logins.pop_front();
-        }
     }
 
     fn stop(&mut self, now: Time, deadline: Time, io: &mut impl Io) {

@@ -78,11 +78,16 @@ impl Engine {
         let rule = match rules.decide(&connection, roles, interfaces) {
             Decision::Rule(rule) => rule,
             Decision::NeedsRoles => return Ok(Verdict::NeedsRoles),
-            Decision::None => return Err(refused(format!("no pg_hba.conf entry {}", from(client, wish)))),
+            Decision::None => return Err(no_entry(client, wish)),
         };
         client.rule = Some(rule.place().clone());
-        let maps = |system_user: &str| rules.maps(rule.map(), system_user, user, roles);
-        demanded(rule, client, wish, maps)
+        let is_known = rules.knows(user);
+        // Who is not known hears what one hears whose certificate, or system's user, is another's.
+        let maps = |system_user: &str| match is_known {
+            true => rules.maps(rule.map(), system_user, user, roles),
+            false => Mapping::Refused,
+        };
+        demanded(rule, client, wish, is_known, maps)
     }
 
     pub(super) fn goes_by_server_rules(&self) -> bool {
@@ -110,6 +115,7 @@ fn demanded(
     rule: &Rule,
     client: &Client,
     wish: &Wish,
+    is_known: bool,
     maps: impl Fn(&str) -> Mapping,
 ) -> Result<Verdict, ErrorResponse> {
     let secured = client.encryption.secured().map(|secured| &secured.secured);
@@ -119,6 +125,7 @@ fn demanded(
     }
     let method = match rule.method() {
         Asked::Reject => return Err(refused(format!("pg_hba.conf rejects connection {}", from(client, wish)))),
+        Asked::Trust if !is_known => return Err(no_entry(client, wish)),
         Asked::Trust | Asked::Cert => Method::Trust,
         Asked::Md5 => Method::Md5,
         Asked::ScramSha256 => Method::ScramSha256,
@@ -173,6 +180,10 @@ fn unknown_rules() -> ErrorResponse {
 
 fn refused(error: String) -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(AUTHENTICATES)
+}
+
+fn no_entry(client: &Client, wish: &Wish) -> ErrorResponse {
+    refused(format!("no pg_hba.conf entry {}", from(client, wish)))
 }
 
 fn transport_of(client: &Client) -> Transport {

@@ -49,6 +49,16 @@ impl Hub {
         self.admissions.connect(peer, &self.snapshot().limits)
     }
 
+    /// The same of a balancer's, which has not said for whom it is.
+    pub fn admit_balancer(&self) -> Result<Connected, Full> {
+        self.admissions.connect_balancer(&self.snapshot().limits)
+    }
+
+    /// A balancer has said where a connection comes from.
+    pub fn locate(&self, connected: &mut Connected, peer: PeerAddress) -> Result<(), Full> {
+        connected.comes_from(peer, &self.snapshot().limits)
+    }
+
     /// Counts a client for its user and its database, which it has proven to be and may use.
     pub fn identify(&self, client: &mut Admitted, user: &str, database: &str) -> Result<(), Full> {
         let snapshot = self.snapshot();

@@ -1,6 +1,6 @@
 //! Rules that need to know more of a client than it says: its user's roles, and the system's user at its end.
 
-use std::{ffi::OsString, io, path::Path, sync::Arc, time::Duration};
+use std::{collections::HashMap, ffi::OsString, io, path::Path, sync::Arc, time::Duration};
 
 use sluice_control::{
     access::{AccessRules, LookUp, Policy, Users},
@@ -39,6 +39,7 @@ fn ruled(text: &str, maps: &str) -> Table {
     table.changes(|configuration| {
         configuration.access.policy = Policy::Rules(rules(text, maps));
         configuration.access.users = Users::LookedUp(LookUp {
+            listed: HashMap::new(),
             cluster: None,
             tls: None,
             address: Address::Unix("/scripted".into()),
@@ -158,6 +159,56 @@ fn the_system_knows_who_is_at_a_sockets_end() {
         if heard.is_empty() {
             table.finds(Ok(member_of(&["staff"])));
             assert_eq!(table.hears(client), "R", "{rules}: {maps}");
+        }
+    }
+}
+
+#[test]
+fn who_is_not_known_hears_what_those_hear_who_are() {
+    let map = format!("m {SYSTEM_USER} app\nm {SYSTEM_USER} ghost\n");
+    let peer_failed = |user: &str| format!("E(28000: Peer authentication failed for user \"{user}\")");
+    for (text, user, heard) in [
+        ("local all all peer map=m", "app", "R".to_owned()),
+        ("local all all peer map=m", "ghost", peer_failed("ghost")),
+        ("local all all peer", "app", peer_failed("app")),
+        ("local all all peer", "ghost", peer_failed("ghost")),
+        ("local all all trust", "ghost", NO_ENTRY.replace("\"app\", database", "\"ghost\", database")),
+    ] {
+        let mut table = ruled(text, &map);
+        table.changes(|configuration| {
+            let all = rules(text, &map);
+            let known = all.rules.clone().for_known_users(["app".to_owned()].into());
+            let text = format!("{} for those who are known", all.text);
+            let known = AccessRules { rules: known, unloaded: None, interfaces: Vec::new(), text };
+            configuration.access.policy = Policy::Rules(Arc::new(known));
+        });
+        let client = table.stranger(user);
+        assert_eq!(table.hears(client), heard, "{text}");
+    }
+}
+
+#[test]
+fn a_log_in_has_its_time_besides_the_wait_for_a_primary() {
+    for waits in [false, true] {
+        let mut table = ruled("local all all md5", "");
+        if waits {
+            table.changes(|configuration| {
+                let Users::LookedUp(look_up) = &mut configuration.access.users else { unreachable!("they are") };
+                look_up.cluster = Some("main".into());
+            });
+        }
+        let client = table.stranger("app");
+        table.passes(Duration::from_secs(31));
+        assert_eq!(table.is_closed(client), !waits);
+        if waits {
+            table.passes(Duration::from_secs(9));
+            table.finds(Ok(member_of(&["app"])));
+            assert_eq!(table.hears(client), "R");
+            // It has been asked for its password, and has as much time for that as any other.
+            table.passes(Duration::from_secs(29));
+            assert!(!table.is_closed(client));
+            table.passes(Duration::from_secs(2));
+            assert!(table.hears(client).starts_with("E(57014"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The decisions of a seed about a run as a whole. The kind of run goes round with the seed, so that a failure can be
 //! sought among few causes.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use sluice_control::{
     Configuration, Database, Secret as Hidden,
@@ -336,6 +336,7 @@ impl Plan {
     pub(crate) fn configuration(&self) -> Configuration {
         let users = if self.look_up {
             Users::LookedUp(LookUp {
+                listed: HashMap::new(),
                 cluster: None,
                 tls: None,
                 address: Address::Unix(ADDRESSES[0].into()),

@@ -486,6 +486,7 @@ fn secret_of(user: &str) -> Option<Secret> {
 fn access(method: u8) -> Access {
     let users = if method >> 2 & 1 == 1 {
         Users::LookedUp(LookUp {
+            listed: HashMap::new(),
             cluster: None,
             tls: None,
             address: Address::Tcp("db".into(), 5432),

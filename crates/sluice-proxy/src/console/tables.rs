@@ -9,7 +9,7 @@ use std::{
 
 use sluice_control::{
     Database, Snapshot,
-    access::{Policy, Users},
+    access::Policy,
     address::Address,
     settings::{PoolMode, PoolSettings},
 };
@@ -264,10 +264,7 @@ impl Seen<'_> {
 
     /// Users that are listed, or that have pools.
     fn known_users(&self) -> Vec<&str> {
-        let mut users: Vec<&str> = match &self.snapshot.access.users {
-            Users::Listed(users) => users.keys().map(String::as_str).collect(),
-            Users::LookedUp(_) => Vec::new(),
-        };
+        let mut users: Vec<&str> = self.snapshot.access.users.listed();
         users.extend(self.figures.pools.iter().map(|pool| pool.role.as_str()));
         users.sort_unstable();
         users.dedup();

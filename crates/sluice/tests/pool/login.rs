@@ -16,6 +16,7 @@ matrix!(transaction:
     md5_from_a_users_file,
     scram_from_a_users_file,
     scram_by_look_up,
+    who_stands_in_the_file_is_not_looked_up,
     md5_by_look_up,
     a_changed_password_is_seen,
     logins_to_the_server,
@@ -138,6 +139,23 @@ fn scram_by_look_up(case: Case) {
     // One that is made later is found.
     let later = role(&database, "later", "scram-sha-256", "");
     assert_eq!(current_user(&pool, &later, "secret", &database), Ok(later));
+}
+
+/// As with PgBouncer's `auth_file` beside `auth_user`.
+fn who_stands_in_the_file_is_not_looked_up(case: Case) {
+    let database = database(case);
+    let [listed, locked, looked_up] =
+        ["listed", "locked", "looked_up"].map(|suffix| role(&database, suffix, "scram-sha-256", "IN ROLE trusted"));
+    let users = vec![(listed.clone(), "of the file".to_owned()), (locked.clone(), String::new())];
+    let pool = config(case).auth(Auth::ScramAndLookUp(users)).start();
+    check_passwords(&pool, &looked_up, &database);
+    let refused = |user: &str| Err(format!("28P01 password authentication failed for user \"{user}\""));
+    for _ in 0..2 {
+        // The server's password is another one.
+        assert_eq!(current_user(&pool, &listed, "of the file", &database), Ok(listed.clone()));
+        assert_eq!(current_user(&pool, &listed, "secret", &database), refused(&listed));
+        assert_eq!(current_user(&pool, &locked, "secret", &database), refused(&locked));
+    }
 }
 
 /// PgBouncer's queries give the name first.
