@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sluice_config::FileServer;
 use sluice_instance::{
     DataDir, DataDirSpec, Endpoint, Host, Silent, Tuning,
     cluster::{Cluster, ClusterSpec, Environment},
@@ -163,6 +164,11 @@ impl Nodes {
     /// The primary's.
     pub fn endpoint(&self) -> Endpoint {
         self.cluster.endpoint(self.leader)
+    }
+
+    /// The same as a pool is told: to follow the nodes, or where this one is.
+    pub fn for_pool(&self, follows: bool) -> FileServer {
+        if follows { self.cluster.for_pool() } else { FileServer::Tcp(self.cluster.nodes()[self.leader].postgres) }
     }
 
     /// The primary's data directory.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use postgres::{Client, Config};
+use sluice_config::FileServer;
 use sluice_instance::{
     Binaries, Class, ClassReport, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode,
     bootstrap::{self, Bootstrapped, FIRST_USER, GATE, SUPERUSER},
@@ -282,6 +283,17 @@ impl Server {
         Ok(match &self.running()?.server {
             Alive::One(postgres) => postgres.endpoint().clone(),
             Alive::Several(nodes) => nodes.endpoint(),
+        })
+    }
+
+    /// The same as a pool is told; whether it follows makes no difference before one server.
+    pub fn for_pool(&self, follows: bool) -> Result<FileServer, Error> {
+        Ok(match &self.running()?.server {
+            Alive::One(postgres) => {
+                let endpoint = postgres.endpoint().clone();
+                FileServer::Socket { dir: endpoint.socket_dir, port: endpoint.port }
+            }
+            Alive::Several(nodes) => nodes.for_pool(follows),
         })
     }
 

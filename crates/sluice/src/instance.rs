@@ -107,10 +107,7 @@ impl Instance {
                 let Endpoint { socket_dir, port, .. } = server.endpoint().clone();
                 FileServer::Socket { dir: socket_dir, port }
             }
-            Self::Several(cluster) => FileServer::Cluster {
-                name: cluster.scope().to_owned(),
-                members: cluster.nodes().iter().map(|node| node.rest).collect(),
-            },
+            Self::Several(cluster) => cluster.for_pool(),
         }
     }
 

@@ -76,6 +76,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sluice_config::FileServer;
+
 pub use self::{
     environment::{Environment, EnvironmentError, PATRONI_VERSION},
     error::{ClusterError, LogEnd},
@@ -229,6 +231,11 @@ impl Cluster {
     /// The nodes, from `node1` on.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// The primary of these nodes as a pool is told, which finds it by itself.
+    pub fn for_pool(&self) -> FileServer {
+        FileServer::Cluster { name: self.scope.clone(), members: self.nodes.iter().map(|node| node.rest).collect() }
     }
 
     /// etcd's members.

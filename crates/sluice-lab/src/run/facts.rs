@@ -10,7 +10,7 @@ use crate::{
     nodes::Shape,
     result::{CommitWait, Server},
     stats,
-    target::{Kind, POOL_SIZE},
+    target::{Kind, NodesBehind, POOL_SIZE},
 };
 
 /// The settings that say what a commit waits for.
@@ -93,8 +93,13 @@ fn reached(kind: &Kind) -> String {
         }
         Kind::Pool(pool) => {
             let how = if pool.tls { "by TLS over loopback" } else { "by TCP over loopback" };
+            let before = match pool.nodes {
+                None => String::new(),
+                Some(NodesBehind { count, follows: true }) => format!(", which follows the primary of {count} nodes"),
+                Some(NodesBehind { count, follows: false }) => format!(", which is told the primary of {count} nodes"),
+            };
             match pool.shares() {
-                true => format!("{how} through the pool, with {POOL_SIZE} server connections"),
+                true => format!("{how} through the pool, with {POOL_SIZE} server connections{before}"),
                 false => format!("{how} through the proxy, with a server connection for each client"),
             }
         }

@@ -12,6 +12,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    "follow": "scenario.toml";
     "gate": "scenario.toml";
     "peers": "scenario.toml";
     "quick": "scenario.toml";

@@ -11,7 +11,7 @@ use sluice_instance::{
 };
 use sluice_units::{Dimension, Quantity};
 
-pub use self::pool::{POOL_SIZE, Pool, PoolKind, Program, SPARE_CLIENTS};
+pub use self::pool::{NodesBehind, POOL_SIZE, Pool, PoolKind, Program, SPARE_CLIENTS};
 use crate::{connect::Dsn, error::Error, nodes::Shape, server::Settings};
 
 /// By which name servers know the laboratory's own sessions, but for the sampler's.
@@ -59,11 +59,12 @@ const NAMED: &[(&str, Kind)] = &[
 impl FromStr for Target {
     type Err = Error;
 
-    /// A name of [`NAMED`], `gate-LIMIT`, `nodes-N`, `nodes-N-TIME`, `NAME=DSN`, or `NAME=PROGRAM`, another build of Sluice.
+    /// A name of [`NAMED`], `gate-LIMIT`, `nodes-N`, `nodes-N-TIME`, `pool-nodes-N`, `pool-nodes-N-fixed`, `NAME=DSN`,
+    /// or `NAME=PROGRAM`, another build of Sluice.
     fn from_str(text: &str) -> Result<Self, Error> {
         let named = NAMED.iter().find(|(name, _)| *name == text).map(|(_, kind)| kind.clone());
         let limited = || Some(Kind::Gate(Some(text.strip_prefix("gate-")?.parse().ok()?)));
-        match named.or_else(limited).or_else(|| nodes(text)) {
+        match named.or_else(limited).or_else(|| nodes(text)).or_else(|| pool_before_nodes(text)) {
             Some(kind) => Ok(Self { name: text.to_owned(), kind }),
             None => Self::by_own_name(text),
         }
@@ -90,13 +91,21 @@ fn nodes(text: &str) -> Option<Kind> {
     (count > 1 || round_trip.is_none()).then_some(Kind::Nodes(Shape { count, round_trip }))
 }
 
+/// `pool-nodes-3`, which follows them, or `pool-nodes-3-fixed`.
+fn pool_before_nodes(text: &str) -> Option<Kind> {
+    let shape = text.strip_prefix("pool-nodes-")?;
+    let (count, follows) = shape.strip_suffix("-fixed").map_or((shape, true), |count| (count, false));
+    let count = count.parse().ok().filter(|count| (2..=3).contains(count))?;
+    Some(Kind::Pool(PoolKind { nodes: Some(NodesBehind { count, follows }), ..PoolKind::SLUICE }))
+}
+
 impl Target {
     fn by_own_name(text: &str) -> Result<Self, Error> {
         let wrong = || {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             Error::Input(format!(
                 "there is no target {text:?}\nchoose from {}, gate-LIMIT; or nodes-1, nodes-2, nodes-3, the latter two \
-                 also so far from each other: nodes-3-2ms; or name a server of your own: NAME=DSN, for example \
+                 also so far from each other: nodes-3-2ms; a pool that follows them: pool-nodes-3; or name a server of your own: NAME=DSN, for example \
                  standby='host=10.0.0.2 user=me dbname=bench'; or another build of Sluice's program: NAME=PATH, for \
                  example before=old/sluice",
                 names.join(", ")
@@ -125,10 +134,11 @@ impl Target {
         !matches!(self.kind, Kind::Dsn(..))
     }
 
-    /// The nodes that answer, if it is they.
+    /// The nodes that answer, if it is they, or a pool before them.
     pub fn nodes(&self) -> Option<Shape> {
         match &self.kind {
             Kind::Nodes(shape) => Some(*shape),
+            Kind::Pool(PoolKind { nodes: Some(nodes), .. }) => Some(Shape { count: nodes.count, round_trip: None }),
             _ => None,
         }
     }
@@ -136,9 +146,8 @@ impl Target {
     /// The PostgreSQL servers that the laboratory starts for it.
     pub fn servers(&self) -> usize {
         match &self.kind {
-            Kind::Nodes(shape) => shape.count,
             Kind::Dsn(_) => 0,
-            Kind::Straight | Kind::Gate(_) | Kind::Pool(_) => 1,
+            _ => self.nodes().map_or(1, |shape| shape.count),
         }
     }
 
@@ -208,13 +217,26 @@ mod tests {
         let target: Target = "two-nodes=host=10.0.0.2 user=me dbname=bench".parse().unwrap();
         assert_eq!(target.name, "two-nodes");
         assert!(!target.is_own());
+        let before_nodes = |text: &str| text.parse::<Target>().unwrap().pool().and_then(|pool| pool.nodes).unwrap();
+        assert_eq!(before_nodes("pool-nodes-3"), NodesBehind { count: 3, follows: true });
+        assert_eq!(before_nodes("pool-nodes-2-fixed"), NodesBehind { count: 2, follows: false });
+        assert_eq!("pool-nodes-3".parse::<Target>().unwrap().servers(), 3);
         assert_eq!("db=postgres://me@host/bench".parse::<Target>().unwrap().name, "db");
         let before: Target = "before=old/sluice".parse().unwrap();
         assert_eq!(before.pool().unwrap().build.as_deref(), Some("old/sluice".as_ref()));
         assert!(before.shares() && !"haproxy".parse::<Target>().unwrap().shares());
-        for wrong in
-            ["straigt", "gate-", "gate-many", "host=10.0.0.2", "=host=a", "a b=host=c", "x=host=a port=none", "a=b"]
-        {
+        for wrong in [
+            "straigt",
+            "pool-nodes-1",
+            "pool-nodes-3-",
+            "gate-",
+            "gate-many",
+            "host=10.0.0.2",
+            "=host=a",
+            "a b=host=c",
+            "x=host=a port=none",
+            "a=b",
+        ] {
             assert!(wrong.parse::<Target>().is_err(), "{wrong}");
         }
     }

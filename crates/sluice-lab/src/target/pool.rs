@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use sluice_config::{CertificateFiles, DriverChoice, FileServer, ServerFile};
+use sluice_config::{CertificateFiles, DriverChoice, ServerFile};
 use sluice_instance::{RunAs, bootstrap::FIRST_USER, certificate_in, write_pool_file};
 
 use crate::{
@@ -49,8 +49,19 @@ pub struct PoolKind {
     pub tls: bool,
     /// Whether it stands before a PostgreSQL that has Sluice's extension.
     pub extension: bool,
+    /// The nodes that it stands before, if they are several.
+    pub nodes: Option<NodesBehind>,
     /// Another build of its program than the one that is found.
     pub build: Option<PathBuf>,
+}
+
+/// Several nodes behind a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodesBehind {
+    /// Nodes: two or three.
+    pub count: usize,
+    /// Whether it follows their primary; otherwise it is told where that is, and nothing of the others.
+    pub follows: bool,
 }
 
 /// The program of a pool.
@@ -67,7 +78,7 @@ pub enum Program {
 impl PoolKind {
     /// As users run it, with io_uring where that can be had.
     pub(super) const SLUICE: Self =
-        Self { program: Program::Sluice(DriverChoice::Auto), tls: false, extension: false, build: None };
+        Self { program: Program::Sluice(DriverChoice::Auto), tls: false, extension: false, nodes: None, build: None };
     pub(super) const PGBOUNCER: Self = Self { program: Program::PgBouncer, ..Self::SLUICE };
 
     /// Whether clients share its servers.
@@ -173,11 +184,11 @@ struct Place<'a> {
 impl Place<'_> {
     /// Configured as `sluice up` does it.
     fn sluice(&self, kind: &PoolKind, driver: DriverChoice) -> Result<Command, Error> {
-        let endpoint = self.server.instance_endpoint()?;
+        let follows = kind.nodes.is_some_and(|nodes| nodes.follows);
         let file = ServerFile {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))],
             driver,
-            server: FileServer::Socket { dir: endpoint.socket_dir.clone(), port: endpoint.port },
+            server: self.server.for_pool(follows)?,
             client_address_secret_file: None,
             lookup: self.server.roles()?.lookup.to_config(),
             admin_users: Vec::new(),

@@ -38,6 +38,7 @@ fn in_seconds(name: &str) {
         "peers" => &["--variant", "select, extended", "--variant", "TPC-B, prepared"],
         "sessions" => &["--variant", "a setting"],
         // Two nodes are as many more processes.
+        "follow" => &["--variant", "select, extended", "--target", "pool-nodes-2"],
         "sync-matrix" => &["--variant", "write-only", "--target", "nodes-1", "--target", "nodes-3-2ms"],
         _ => &[],
     };
