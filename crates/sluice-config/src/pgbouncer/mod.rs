@@ -383,10 +383,10 @@ impl Conversion {
             self.lookup = Table::new();
             return;
         }
-        if self.auth.remove("users_file").is_some() {
-            let what = "secrets are looked up by auth_user, and the file is not read: users that stand only there, as \
-                        those of admin_users and stats_users may, can't log in before they are roles";
-            self.say(None, "auth_file", what, true);
+        if self.admin.contains_key("users") || self.admin.contains_key("stats_users") {
+            let what = "CLIENTS MAY GET IN THAT COULD NOT: at its console PgBouncer looks nobody up, and Sluice does: have \
+                        each of admin_users and stats_users stand in auth_file";
+            self.first(None, "admin_users", what);
         }
         if !self.lookup.contains_key("database") {
             let named = self.databases.iter().find_map(|database| database.get("name")?.as_str()).unwrap_or("*");

@@ -342,3 +342,18 @@ fn what_is_wrong_is_said_at_once() {
         .collect();
     assert_eq!(lines, [Some(2), Some(4), Some(5), Some(6), Some(8)]);
 }
+
+#[test]
+fn a_file_of_users_stays_beside_a_look_up() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let settings = "listen_addr = 127.0.0.1\nauth_type = md5\nauth_file = users.txt\nauth_user = asks\n";
+    std::fs::write(file.path(), format!("[databases]\na =\n[pgbouncer]\n{settings}admin_users = dba\n")).unwrap();
+    let converted = convert(file.path()).unwrap();
+    assert!(
+        converted.toml.contains("method = \"md5\"\nusers_file = \"users.txt\"\n\n[auth.lookup]\n"),
+        "{}",
+        converted.toml
+    );
+    let first = &converted.notes[0];
+    assert!(first.widens && first.key == "admin_users", "{first:?}");
+}
