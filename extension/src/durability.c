@@ -104,7 +104,8 @@ raise_below_floor(const char *message)
 			 errmsg(message, level_name(synchronous_commit), level_name(lowest_level)),
 			 errdetail("\"sluice.synchronous_commit_floor\" is \"%s\" for this role and database.",
 					   level_name(lowest_level)),
-			 errhint("The levels, from the lowest to the highest: off, local, remote_write, on, remote_apply.")));
+			 errhint("The levels, from the lowest to the highest: off, local, remote_write, on, remote_apply. "
+					 "A session that began below its floor can SET a higher one.")));
 }
 
 /* A command has run, before which "synchronous_commit" was that. */
