@@ -1,6 +1,9 @@
 //! PgBouncer's file format: sections, `key = value`, comment lines that begin with `;` or `#`, and `%include`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     files,
@@ -36,6 +39,16 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, Problem> {
     let mut entries = Vec::new();
     read_into(&mut entries, path, &mut String::new(), 0)?;
     Ok(entries)
+}
+
+/// Leaves out the settings of `[pgbouncer]` that stand there once more: the last one counts, also where it is empty. What
+/// is wrong with those before it is not said.
+pub(super) fn that_count(mut entries: Vec<Entry>) -> Vec<Entry> {
+    let mut seen = BTreeSet::new();
+    entries.reverse();
+    entries.retain(|entry| entry.section != "pgbouncer" || seen.insert(entry.key.clone()));
+    entries.reverse();
+    entries
 }
 
 fn read_into(entries: &mut Vec<Entry>, path: &Path, section: &mut String, depth: usize) -> Result<(), Problem> {

@@ -3,12 +3,15 @@
 //! What has a counterpart is carried over with its value; of everything else it is said why it is not, by line. Where
 //! PgBouncer's default changes what clients see, it is written out.
 
+mod access;
+mod hba;
 mod ini;
+mod secrets;
 mod settings;
 mod sizes;
 mod tls;
 
-use std::{collections::BTreeSet, net::SocketAddr, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
@@ -47,7 +50,7 @@ pub struct Note {
 ///
 /// All that is wrong with the file, or that Sluice can't be told.
 pub fn convert(path: &Path) -> Result<Converted, Report> {
-    let entries = ini::read(path).map_err(|problem| Report::new(vec![problem]))?;
+    let entries = ini::that_count(ini::read(path).map_err(|problem| Report::new(vec![problem]))?);
     let mut conversion = Conversion::default();
     for entry in &entries {
         match entry.section.as_str() {
@@ -76,10 +79,14 @@ struct Conversion {
     users: Vec<Table>,
     listen_addr: Option<String>,
     listen_port: Option<u16>,
-    /// The line of `auth_type = hba`, if rules count.
-    by_rules: Option<usize>,
+    /// `auth_type = hba`, if rules count.
+    by_rules: Option<Entry>,
     /// It has `auth_type = any`: users need not be known.
     knows_no_users: bool,
+    /// The `unix_socket_mode`, if it keeps local users from the socket.
+    socket_mode: Option<Entry>,
+    /// It has no address to listen on, and gets one.
+    lacks_address: bool,
     /// It has a `unix_socket_dir` that is empty: no Unix sockets.
     lacks_socket: bool,
     notes: Vec<Note>,
@@ -173,6 +180,7 @@ impl Conversion {
             "listen_port" => self.listen_port = self.port(entry, text),
             "auth_type" => self.auth_type(entry),
             "unix_socket_dir" if text.is_empty() => self.lacks_socket = true,
+            "unix_socket_mode" => self.socket_mode(entry),
             // It gives the name before the secret, which is understood.
             "auth_query" => _ = self.lookup.insert("query", value(text)),
             key => match counterpart(key) {
@@ -216,38 +224,6 @@ impl Conversion {
             self.say(line, key, what, true);
         }
         of_clients
-    }
-
-    fn auth_type(&mut self, entry: &Entry) {
-        let method = match entry.value.to_ascii_lowercase().as_str() {
-            "trust" => "trust",
-            "any" => {
-                self.knows_no_users = true;
-                let what = "whoever connects is let in under any name, as with PgBouncer, and in databases without user, \
-                            too: give each database the user that it logs in as";
-                self.note(entry, what);
-                "trust"
-            }
-            "md5" => "md5",
-            "scram-sha-256" => "scram-sha-256",
-            "plain" => {
-                self.note(entry, "passwords are not sent in clear: scram-sha-256 in its place");
-                "scram-sha-256"
-            }
-            "hba" => {
-                self.by_rules = Some(entry.line);
-                return;
-            }
-            "cert" | "pam" => {
-                let what = "has no counterpart yet: scram-sha-256 in its place, for all clients";
-                self.note(entry, what);
-                "scram-sha-256"
-            }
-            other => {
-                return self.wrong(entry, format!("{other:?} is no auth_type"), "write one that PgBouncer knows");
-            }
-        };
-        self.auth.insert("method", value(method));
     }
 
     /// A line of `[databases]`.
@@ -364,12 +340,7 @@ impl Conversion {
             self.say(None, "listen_addr", "an address that is given twice is listened on once", true);
         }
         if addresses.is_empty() {
-            self.say(
-                None,
-                "listen_addr",
-                "PgBouncer listens on its Unix socket only; Sluice needs an address besides",
-                true,
-            );
+            self.lacks_address = true;
             addresses.push(format!("127.0.0.1:{port}"));
         }
         addresses
@@ -400,28 +371,6 @@ impl Conversion {
         self.say(None, "auth_user", what, true);
     }
 
-    /// The rules by which clients are let in, or else the method.
-    fn rules(&mut self) {
-        match self.by_rules {
-            Some(_) if self.auth.contains_key("hba_file") => {}
-            Some(line) => {
-                let what = "names no rules: set hba_file under [auth]";
-                self.say(Some(line), "auth_type", what, true);
-                self.auth.remove("ident_file");
-            }
-            None => {
-                for key in ["hba_file", "ident_file"] {
-                    if self.auth.remove(key).is_some() {
-                        self.say(None, &format!("auth_{key}"), "no effect without auth_type = hba", false);
-                    }
-                }
-                if !self.auth.contains_key("method") {
-                    self.auth.insert("method", value("md5"));
-                }
-            }
-        }
-    }
-
     /// Users that are not asked for a password have to be known, too, as PgBouncer wants it of all users.
     fn known_users(&mut self) {
         let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
@@ -441,38 +390,6 @@ impl Conversion {
                         whom auth_query finds, and Sluice whoever the rule is for, in a database with user as that role. \
                         Have such rules name their users, or ask for passwords";
             self.first(None, "auth_hba_file", what);
-        }
-    }
-
-    /// Databases with a role of their own on another server than that of the look-up: without `auth_dbname`, PgBouncer asks
-    /// each server for its own users.
-    fn elsewhere(&mut self) {
-        let text = |table: &Table, key: &str| table.get(key).and_then(Item::as_str).map(str::to_owned);
-        let place = |table: &Table| (text(table, "host"), table.get("port").and_then(Item::as_integer).unwrap_or(5432));
-        let Some(asked) = text(&self.lookup, "database") else { return };
-        let named = |name: &str| self.databases.iter().find(|it| text(it, "name").as_deref() == Some(name));
-        let Some(asked) = named(&asked).or_else(|| named("*")).map(place) else { return };
-        let others = self.databases.iter().filter(|it| it.contains_key("user") && place(it) != asked);
-        let names: Vec<_> = others.filter_map(|it| text(it, "name")).map(|name| format!("{name:?}")).collect();
-        if !names.is_empty() {
-            let what = format!(
-                "CLIENTS MAY GET IN THAT COULD NOT: users are looked up on one server only, and whoever may log in there \
-                 gets into {} on another, as the role of its user. Have rules in an hba_file name the users of these \
-                 databases, or leave out user",
-                names.join(", ")
-            );
-            self.first(None, "auth_query", &what);
-        }
-    }
-
-    /// Trust on addresses that other hosts can reach has to be allowed by hand.
-    fn trust(&mut self, listen: &Array) {
-        let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
-        let is_loopback = |address: &str| address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-        if is_trust && listen.iter().filter_map(Value::as_str).any(|address| !is_loopback(address)) {
-            let what = "\"trust\" on an address that other hosts can reach is refused: choose another method, or allow it \
-                        by trust_anyone = true under [auth]";
-            self.say(None, "auth_type", what, true);
         }
     }
 
@@ -511,6 +428,8 @@ impl Conversion {
         self.rules();
         self.known_users();
         self.trust(&listen);
+        self.widened();
+        self.read_otherwise(path);
         if !self.problems.is_empty() {
             return Err(Report::new(self.problems));
         }

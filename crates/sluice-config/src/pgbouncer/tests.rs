@@ -217,8 +217,109 @@ fn rules_take_the_place_of_the_method() {
     let (table, notes) = auth(files);
     assert_eq!(table, "method = \"md5\"");
     assert!(notes.contains(&"auth_hba_file".to_owned()), "{notes:?}");
-    let (_, notes) = auth("auth_type = hba\n");
-    assert!(notes.contains(&"auth_type".to_owned()), "{notes:?}");
+}
+
+#[test]
+fn rules_without_a_file_let_nobody_in() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for settings in ["auth_type = hba", "auth_type = hba\nauth_hba_file = x\nauth_hba_file ="] {
+        std::fs::write(file.path(), format!("[databases]\na =\n[pgbouncer]\n{settings}\n")).unwrap();
+        let report = convert(file.path()).unwrap_err();
+        let [problem] = report.problems() else { panic!("{report}") };
+        assert_eq!(problem.position.map(|position| position.line), Some(4), "{report}");
+        assert!(problem.what.contains("lets nobody in") && problem.remedy.contains("auth_hba_file"), "{report}");
+    }
+}
+
+#[test]
+fn of_settings_with_one_name_the_last_counts_also_where_it_is_empty() {
+    let (config, notes) = converted(
+        "[databases]\na = host=x user=own\n[pgbouncer]\nauth_type = any\nlisten_addr = 127.0.0.1\n\
+         admin_users = ann\nstats_users = bob\nauth_user = asks\nauth_hba_file = hba.conf\nlisten_port = none\n\
+         [databases]\nb = host=x\n[pgbouncer]\n\
+         admin_users =\nstats_users = carl\nauth_user =\nauth_hba_file =\nlisten_port = 6433\nauth_type = trust\n",
+    );
+    let admin = config.admin.unwrap();
+    assert_eq!((admin.users.len(), admin.stats_users.len()), (0, 1));
+    assert!(config.auth.known_users_only && config.auth.users_file.is_none(), "{:?}", config.auth);
+    assert_eq!(config.listen, ["127.0.0.1:6433".parse().unwrap()]);
+    assert_eq!(notes, [""; 0]);
+}
+
+/// The notes of a configuration that begin with more people getting in, without what all of them begin with.
+fn widening(databases: &str, settings: &str) -> Vec<String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("[databases]\n{databases}\n[pgbouncer]\n{settings}\n")).unwrap();
+    let notes = convert(file.path()).unwrap().notes.into_iter().filter(|note| note.widens);
+    let notes = notes.map(|note| {
+        let what = note.what.strip_prefix("CLIENTS MAY GET IN THAT COULD NOT: ").unwrap_or_else(|| panic!("{note}"));
+        format!("{}: {what}", note.key)
+    });
+    notes.collect()
+}
+
+#[test]
+fn methods_that_let_in_others_are_said_first() {
+    let says = |databases: &str, settings: &str, expected: &[&str]| {
+        let notes = widening(databases, settings);
+        let fits = notes.iter().zip(expected).all(|(note, part)| note.contains(part));
+        assert!(fits && notes.len() == expected.len(), "{settings}: {notes:#?}");
+    };
+    let tcp = "listen_addr = 127.0.0.1\nauth_type = ";
+    says("a = user=own", &format!("{tcp}any"), &[]);
+    says("a = user=own\nb =\n* =", &format!("{tcp}any"), &["auth_type: into databases without user"]);
+    says("a = user=own", &format!("{tcp}cert"), &["auth_type: with PgBouncer by a certificate"]);
+    says("a =", "auth_type = trust", &["listen_addr: PgBouncer listens on its Unix socket only"]);
+    says(
+        "a =",
+        "auth_type = hba\nauth_hba_file = nowhere",
+        &["listen_addr: PgBouncer listens on its Unix socket only"],
+    );
+    says("a =", "auth_type = md5", &[]);
+    for (mode, expected) in [("0777", &[][..]), ("0666", &[]), ("0770", &["unix_socket_mode: the socket is open"])] {
+        says("a =", &format!("{tcp}trust\nunix_socket_mode = {mode}"), expected);
+    }
+    says("a =", &format!("{tcp}trust\nunix_socket_mode = 0700\nunix_socket_dir ="), &[]);
+    says("a =", &format!("{tcp}md5\nunix_socket_mode = 0700"), &[]);
+    let (_, notes) = converted(&format!("[databases]\na =\n[pgbouncer]\n{tcp}trust\nunix_socket_mode = 0700\n"));
+    assert_said(&notes, &[(6, "all local users")]);
+}
+
+#[test]
+fn passwords_in_clear_become_md5_which_serves_every_secret() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[databases]\na =\n[pgbouncer]\nauth_type = plain\nauth_file = users.txt\n").unwrap();
+    assert!(convert(file.path()).unwrap().toml.contains("method = \"md5\""));
+}
+
+#[test]
+fn lines_of_other_files_that_pgbouncer_skips_are_said_first() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    let ini = place.path().join("pgbouncer.ini");
+    let mine = "[databases]\na =\n[pgbouncer]\nlisten_addr = 127.0.0.1\nauth_type = hba\n\
+                auth_hba_file = hba.conf\nauth_file = users.txt\n";
+    write("pgbouncer.ini", mine);
+    let notes = convert(&ini).unwrap().notes;
+    for key in ["auth_hba_file", "auth_file"] {
+        let is_said =
+            |note: &Note| note.key == key && note.what.contains("Convert where it can be read") && note.matters;
+        assert!(notes.iter().any(is_said), "{notes:?}");
+    }
+    let many = "host all all samenet trust\n".repeat(25);
+    write("hba.conf", &format!("host all all samehost md5\nlocal all @names peer\nhost a +b ::1/128 reject\n{many}"));
+    write("names", "ann bob\n");
+    write("users.txt", "\"ann\" \"x\"\n# gone\n\"bob\" \"x\"\n");
+    let Converted { toml, notes } = convert(&ini).unwrap();
+    let first: Vec<_> = notes.iter().filter(|note| note.widens).map(ToString::to_string).collect();
+    let [addresses, lists, users] = &first[..] else { panic!("{first:#?}") };
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let begins = |lines: &str, name: &str| format!("CLIENTS MAY GET IN THAT COULD NOT: {lines} of {}: ", path(name));
+    assert!(addresses.contains("NOT: lines 1, 4, 5, ") && addresses.contains(" 22, … of "), "{addresses}");
+    assert!(lists.contains(&begins("line 2", "hba.conf")) && lists.contains("Remove it"), "{lists}");
+    assert!(users.starts_with("auth_file: ") && users.contains(&begins("line 2", "users.txt")), "{users}");
+    assert!(notes.iter().any(|note| !note.widens && note.what.contains("line 3 of ") && note.matters), "{notes:?}");
+    assert!(toml.lines().nth(1).unwrap().contains("CLIENTS MAY GET IN"), "{toml}");
 }
 
 #[test]
@@ -233,7 +334,7 @@ fn nobody_gets_in_by_trust_who_is_not_known_to_pgbouncer() {
     };
     let (table, _, notes) = auth("auth_type = trust\nauth_file = users.txt\n");
     assert_eq!(table, "method = \"trust\"\nusers_file = \"users.txt\"\nknown_users_only = true");
-    assert!(notes.is_empty(), "{notes:?}");
+    assert!(notes.iter().all(|note| note.key == "auth_file" && !note.widens), "{notes:?}");
     let (table, _, _) = auth("auth_type = hba\nauth_file = users.txt\nauth_hba_file = hba.conf\n");
     assert_eq!(table, "users_file = \"users.txt\"\nhba_file = \"hba.conf\"\nknown_users_only = true");
     // It lets in whoever comes, too.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod widened;
+
 use std::{
     fs,
     net::{SocketAddr, TcpStream},
@@ -67,6 +69,17 @@ fn write_for_postgres(path: &Path, text: &str, owner: &Path) {
     chown(path, Some(uid), None).unwrap();
 }
 
+/// PgBouncer by a file of its own, as the user to whom that file belongs: it refuses to run as root.
+fn bouncer(ini: &Path, owner: &Path) -> Running {
+    let mut bouncer = Command::new("setpriv");
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        let uid = fs::metadata(owner).unwrap().uid().to_string();
+        bouncer.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
+    }
+    bouncer.args(["--pdeathsig", "KILL", "--", "/usr/sbin/pgbouncer"]).arg(ini);
+    Running(bouncer.spawn().unwrap())
+}
+
 #[test]
 fn both_serve_by_it() {
     let server = TestServer::shared(Version::V15);
@@ -97,14 +110,7 @@ fn both_serve_by_it() {
     };
     write_for_postgres(&theirs, &written(bouncers), &owner);
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let mut bouncer = Command::new("setpriv");
-    if fs::metadata("/proc/self").unwrap().uid() == 0 {
-        // It refuses to run as root.
-        let uid = fs::metadata(&owner).unwrap().uid().to_string();
-        bouncer.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
-    }
-    bouncer.args(["--pdeathsig", "KILL", "--", "/usr/sbin/pgbouncer"]).arg(&theirs);
-    let _bouncer = Running(bouncer.spawn().unwrap());
+    let _bouncer = bouncer(&theirs, &owner);
 
     write_for_postgres(&ini, &written(sluices), &owner);
     let arguments = ["convert", ini.to_str().unwrap(), "--output", toml.to_str().unwrap()];
