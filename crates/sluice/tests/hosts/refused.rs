@@ -38,6 +38,13 @@ pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
     fs::rename(&pgdata, &aside).unwrap();
     run("initdb", &["-D", &path(&pgdata), "-U", "postgres"]);
     is_refused(hosts, standby, &["has data of another PostgreSQL", "move that folder away"], &pgdata);
+    // A directory that is not this host's has no etcd of its own either: its true one keeps its place.
+    let (etcd, etcd_aside) = (hosts.data(standby).join("etcd"), hosts.data(standby).join("etcd-aside"));
+    fs::rename(&etcd, &etcd_aside).unwrap();
+    is_refused(hosts, standby, &["has data of another PostgreSQL"], &pgdata);
+    assert!(!hosts.said(standby).contains("since its data are gone"), "{}", hosts.said(standby));
+    fs::remove_dir_all(&etcd).unwrap();
+    fs::rename(&etcd_aside, &etcd).unwrap();
     fs::remove_dir_all(&pgdata).unwrap();
 
     // Somebody has promoted these data by themselves.
