@@ -213,6 +213,8 @@ impl Kind {
             Self::Word(words) => words.contains(&&*word).then(|| plain(value)),
             Self::On => switch(&word).filter(|is_on| *is_on).map(Value::from),
             Self::Synchronous if word == "quorum" => Some(json!("quorum")),
+            // Plainly: what it gives up is not to be had by a number.
+            Self::Synchronous if matches!(&*word, "0" | "1") => None,
             Self::Synchronous => switch(&word).map(Value::from),
             Self::Any => Some(plain(value)),
         };
@@ -276,6 +278,7 @@ mod tests {
     fn what_patroni_would_drop_or_adjust_is_refused() {
         for (name, value, said) in [
             ("synchronous_mode", Some("banana"), "allowed is quorum"),
+            ("synchronous_mode", Some("0"), "allowed is quorum"),
             ("synchronous_mode", None, "synchronous_mode=off does that"),
             ("ttl", Some("abc"), "allowed is a whole number, 20 or more"),
             ("ttl", Some("5"), "20 or more"),

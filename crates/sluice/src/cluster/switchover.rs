@@ -43,7 +43,7 @@ pub(super) fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
         let is_in_vain = members.holder().is_some_and(|leader| Some(&*leader.name) == to)
             || to.is_some_and(|to| members.named(to).is_none())
             || to.is_none() && members.pause;
-        missing = if is_in_vain { None } else { what_is_missing(target, members, to) };
+        missing = if is_in_vain { None } else { what_is_missing(target, members, to, Wanted::All) };
         missing.is_none().then(|| members.clone())
     });
     let members = match settled {
@@ -51,8 +51,12 @@ pub(super) fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
         Err(None) => return target.look(),
         Err(Some(members)) => members,
     };
-    // It may be known more exactly.
+    // It may be known more exactly; and a standby that stays away is forgotten by Patroni.
     Plan::make(&members, to)?;
+    missing = what_is_missing(target, &members, to, Wanted::Synchronous);
+    if missing.is_none() {
+        return Ok(members);
+    }
     let seconds = SETTLE_TIME.as_secs();
     bail!(
         "nobody can take over, also not after {seconds} s: {}\nsluice cluster status shows when it can; the logs of that node's \
@@ -61,15 +65,25 @@ pub(super) fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
     )
 }
 
+/// The standbys that have to be there where a quorum of them decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// All of them: one that is coming up may have its vote still, which members do not tell.
+    All,
+    /// Those that are synchronous now.
+    Synchronous,
+}
+
 /// What keeps a cluster from another primary now, in words.
-fn what_is_missing(target: &Target, members: &Members, to: Option<&str>) -> Option<String> {
+fn what_is_missing(target: &Target, members: &Members, to: Option<&str>, wanted: Wanted) -> Option<String> {
     let Some(leader) = members.holder() else { return Some("there is no primary".to_owned()) };
-    let mode = Mode::of(target, leader);
     let own: Vec<bool> =
         target.own_words(members).iter().map(|own| own.as_ref().is_ok_and(|own| own.state == "running")).collect();
     let answers =
         |member: &Member| members.members.iter().position(|it| it.name == member.name).is_some_and(|place| own[place]);
-    missing(members, leader, to, mode, &answers)
+    // One that does not answer is not asked again.
+    let mode = if answers(leader) { Mode::of(target, leader) } else { Mode::Asynchronous };
+    missing(members, leader, to, (mode, wanted), &answers)
 }
 
 /// The way in which commits are waited for.
@@ -99,7 +113,7 @@ fn missing(
     members: &Members,
     leader: &Member,
     to: Option<&str>,
-    mode: Mode,
+    (mode, wanted): (Mode, Wanted),
     answers: &dyn Fn(&Member) -> bool,
 ) -> Option<String> {
     let fault = |member: &Member| {
@@ -127,7 +141,7 @@ fn missing(
     let is_ready = match mode {
         Mode::Quorum if to.is_none() => candidates
             .iter()
-            .filter(|member| member.is_synchronous())
+            .filter(|member| wanted == Wanted::All || member.is_synchronous())
             .map(|member| fault(member).is_none())
             .reduce(|all, one| all && one)
             .unwrap_or(false),
@@ -329,6 +343,7 @@ mod tests {
             (quorum, Some("c"), Mode::Quorum, "c", Some("of c does not answer")),
             (quorum, Some("b"), Mode::Quorum, "a", Some("a, the primary")),
             (behind, None, Mode::Quorum, "", Some("c is starting")),
+            ("a leader running, b quorum_standby streaming, c replica stopped", None, Mode::Quorum, "", None),
             (behind, Some("b"), Mode::Quorum, "", None),
             (fresh, None, Mode::Quorum, "", Some("b is not synchronous yet; c is not")),
             (fresh, None, Mode::Synchronous, "", Some("b is not synchronous yet")),
@@ -338,12 +353,21 @@ mod tests {
         ] {
             let members = members(text, false);
             let answers = |member: &Member| member.name != silent;
-            let missing = missing(&members, members.holder().unwrap(), to, mode, &answers);
+            let missing = missing(&members, members.holder().unwrap(), to, (mode, Wanted::Synchronous), &answers);
             match (missing, said) {
                 (Some(missing), Some(said)) => assert!(missing.contains(said), "{text}: {missing}"),
                 (missing, said) => assert_eq!(missing.as_deref(), said, "{text}, {to:?}, {silent:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_standby_that_comes_up_may_have_its_vote_still() {
+        let members = members("a leader running, b quorum_standby streaming, c replica stopped", false);
+        let missing =
+            |to: Option<&str>| missing(&members, &members.members[0], to, (Mode::Quorum, Wanted::All), &|_| true);
+        assert_eq!(missing(None).as_deref(), Some("c is stopped"));
+        assert_eq!(missing(Some("b")), None);
     }
 
     #[test]

@@ -348,7 +348,11 @@ impl Target {
 pub(super) fn named<'a>(members: &'a Members, name: &str) -> Result<&'a Member> {
     members.named(name).ok_or_else(|| {
         let names: Vec<_> = members.members.iter().map(|member| &*member.name).collect();
-        anyhow!("there is no node {name:?} in the cluster\nits nodes are {}", names.join(", "))
+        anyhow!(
+            "there is no node {name:?} in the cluster\nits nodes are {}; one whose Patroni does not answer is forgotten when its \
+             lease has ended, and is back with it",
+            names.join(", ")
+        )
     })
 }
 
