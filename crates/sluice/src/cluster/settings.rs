@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn the_lease_allows_for_the_retries() {
         let now = json!({ "ttl": 20, "loop_wait": 2, "retry_timeout": 8 });
-        for change in [json!({ "ttl": 17 }), json!({ "loop_wait": 10 }), json!({ "retry_timeout": 9 })] {
+        for change in [json!({ "ttl": 17 }), json!({ "loop_wait": 10 }), json!({ "retry_timeout": 10 })] {
             assert!(check_timing(&now, &change).is_err(), "{change}");
         }
         let error = check_timing(&now, &json!({ "loop_wait": 10 })).unwrap_err().to_string();
