@@ -16,6 +16,8 @@ use crate::disk;
 const TAIL_BYTES: u64 = 8 * 1024;
 /// The part of it that is shown, in lines.
 const TAIL_LINES: usize = 20;
+/// The part of one line that is shown, in characters.
+const LINE_CHARS_MAX: usize = 400;
 
 /// A cause that was recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +101,21 @@ impl Tail {
         Self { diagnosis: tail.diagnosis.or(full.then_some(Diagnosis::DiskFull)), ..tail }
     }
 
+    /// The last line that tells of an error, with the remedy where it is known.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        const ERRORS: [&str; 5] = ["ERROR", "FATAL", "PANIC", "CRITICAL", "error:"];
+        // Patroni asks a server that is coming up until it is there.
+        const NONE: [&str; 2] = ["is starting up", "not yet accepting connections"];
+        let is_error =
+            |line: &&str| ERRORS.iter().any(|it| line.contains(it)) && !NONE.iter().any(|it| line.contains(it));
+        // The cause may come before what follows from it.
+        let is_cause = |line: &&str| self.diagnosis.is_some() && Diagnosis::of_line(line) == self.diagnosis;
+        let lines = || self.text.lines().rev();
+        let line = lines().find(is_cause).or_else(|| lines().find(is_error))?.trim();
+        let line: String = line.chars().take(LINE_CHARS_MAX).collect();
+        Some(self.diagnosis.map_or_else(|| line.clone(), |cause| format!("{line}\n{}", cause.remedy())))
+    }
+
     /// The last line without time stamp and process.
     pub(crate) fn last_message(&self) -> Option<String> {
         let line = self.text.lines().last()?;
@@ -152,6 +169,18 @@ mod tests {
         ] {
             assert_eq!(Diagnosis::of(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_error_is_the_cause_where_it_is_known() {
+        let full = "pg_basebackup: error: could not write to file \"x\": No space left on device\n\
+                    2026-11-26 22:00:00,1 ERROR: Error creating replica using method basebackup: exited with code=1\n\
+                    2026-11-26 22:00:01,1 INFO: trying to bootstrap from leader 'a'";
+        let error = Tail::of(full).last_error().unwrap();
+        assert!(error.starts_with("pg_basebackup: error") && error.contains("\nthe disk is full"), "{error}");
+        let other = "ERROR: one\nERROR: two\nFATAL:  the database system is starting up\nINFO: three";
+        assert_eq!(Tail::of(other).last_error().as_deref(), Some("ERROR: two"));
+        assert_eq!(Tail::of("INFO: all is well").last_error(), None);
     }
 
     #[test]

@@ -109,9 +109,11 @@ fn said(body: &str) -> String {
 }
 
 impl Answer {
-    /// The body as text.
+    /// The body as text. Of a page that Python's web server has made by itself, its message only.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).trim().to_owned()
+        let text = String::from_utf8_lossy(&self.body);
+        let message = text.split_once("<p>Message: ").and_then(|(_, rest)| rest.split_once("</p>"));
+        message.map_or(&*text, |(message, _)| message).trim().to_owned()
     }
 
     /// The answer, if it is one that says so (200 to 299).

@@ -128,7 +128,8 @@ impl Instance {
     }
 
     /// While the pool waits for transactions: ends these with a fast shutdown of PostgreSQL. After that: an immediate
-    /// one.
+    /// one. Several nodes are shut down one after the other, the primary last, and Patroni waits for its transactions
+    /// first: they are ended before.
     pub(crate) fn hasten<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         match self {
             Self::One(server) => {
@@ -137,7 +138,10 @@ impl Instance {
             }
             Self::Several(cluster) if cluster.is_stopping() => cluster.request_stop(StopMode::Immediate),
             Self::Several(cluster) => {
-                scope.spawn(|| cluster.stop(StopMode::Fast));
+                scope.spawn(|| {
+                    cluster.end_sessions();
+                    cluster.stop(StopMode::Fast)
+                });
             }
         }
     }

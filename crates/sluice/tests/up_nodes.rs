@@ -10,6 +10,8 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::atomic::{AtomicU16, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use common::{Up, eventually, failure, place, sluice};
@@ -96,6 +98,7 @@ fn one_node_becomes_three_and_one_again() {
     // Not by mistake.
     let ports = fs::read_to_string(data.join("cluster.json")).unwrap();
     let mut again = Up::start(&mut up(&data, 3));
+    let typed = again.line("PGPASSFILE=");
     again.ready();
     assert_eq!(fs::read_to_string(data.join("cluster.json")).unwrap(), ports);
     // The pool's clients are held for a switchover, whoever asks for it: by its directory, all is known.
@@ -111,7 +114,10 @@ fn one_node_becomes_three_and_one_again() {
     // By it, and not by the Patroni that ran it.
     let shut = ["PostgreSQL has been shut down", "PostgreSQL is being shut down"];
     assert!(shut.iter().any(|said| logs.concat().contains(said)), "{logs:?}");
-    stop(again, &data);
+    is_hastened(&mut again, &typed);
+    again.line("stopped");
+    assert!(again.wait().success());
+    assert_eq!(processes(&data), [""; 0]);
 
     let mut one = Up::start(&mut up(&data, 1));
     one.line("moved the data");
@@ -121,6 +127,24 @@ fn one_node_becomes_three_and_one_again() {
     let names = "SELECT count(*) || current_setting('synchronous_standby_names') FROM pg_replication_slots";
     assert_eq!(ask(&typed, names), "0\n");
     stop(one, &data);
+}
+
+/// A second signal ends transactions at once, as with one node: nobody waits for their ten seconds.
+fn is_hastened(up: &mut Up, typed: &str) {
+    let sleep = |seconds: u32| format!("{} -w -X -c \"SELECT pg_sleep({seconds})\"", typed.trim_end());
+    let mut shell = Command::new("sh");
+    let client = shell.args(["-c", &sleep(60)]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let client = client.spawn().unwrap();
+    thread::sleep(Duration::from_secs(1));
+    up.signal(Signal::SIGINT);
+    up.line("stopping: transactions may finish");
+    thread::sleep(Duration::from_millis(500));
+    up.signal(Signal::SIGINT);
+    let begun = Instant::now();
+    let said = client.wait_with_output().unwrap();
+    let (said, took) = (String::from_utf8_lossy(&said.stderr).into_owned(), begun.elapsed());
+    assert!(took < Duration::from_secs(4), "{took:?}: {said}");
+    assert!(said.contains("terminating connection") || said.contains("40001"), "{said}");
 }
 
 #[test]

@@ -39,9 +39,14 @@ pub struct EtcdMember {
 impl EtcdMember {
     /// Whether it answers, and belongs to a majority.
     pub(super) fn is_healthy(&self) -> bool {
-        let answer = self.health.and_then(|health| Api::default().get(health, "/health", HEALTH_TIME_MAX).ok());
-        answer.is_some_and(|answer| answer.status == 200 && answer.text().contains("\"true\""))
+        self.health.is_some_and(is_healthy)
     }
+}
+
+/// Whether the member answers whose health is at that address, and belongs to a majority.
+pub(super) fn is_healthy(health: SocketAddr) -> bool {
+    let answer = Api::default().get(health, "/health", HEALTH_TIME_MAX);
+    answer.is_ok_and(|answer| answer.status == 200 && answer.text().contains("\"true\""))
 }
 
 /// Finds etcd.

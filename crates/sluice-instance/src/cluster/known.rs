@@ -5,13 +5,15 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
 use sluice_control::cluster::Rest;
 use sluice_tls::ClientTls;
 
 use super::{
-    ADDRESS, Cluster, ClusterError, State,
+    ADDRESS, Cluster, ClusterError, State, etcd,
+    etcd_api::EtcdClient,
     host::{certificates, state::HostState},
     patroni::{self, POOLS},
     rest::{self, Api},
@@ -42,6 +44,35 @@ pub struct Known {
     pub data: Vec<(String, PathBuf)>,
     /// The file with the consoles of the pools, which is there while one runs.
     pub pools: PathBuf,
+    /// The way to ask etcd itself, where its members are known here.
+    pub etcd: Option<KnownEtcd>,
+}
+
+/// The members of etcd, as they are asked whether they are a majority.
+#[derive(Debug)]
+pub enum KnownEtcd {
+    /// All on this machine: the addresses of their health.
+    Here(Vec<SocketAddr>),
+    /// One on each host.
+    Hosts(Box<EtcdHosts>),
+}
+
+/// The client of members of etcd on several hosts.
+#[derive(Debug)]
+pub struct EtcdHosts(EtcdClient);
+
+impl KnownEtcd {
+    /// Whether etcd has a majority now: one of its members answers what it could not answer without. Takes some seconds
+    /// where it has none.
+    pub fn has_majority(&self) -> bool {
+        match self {
+            Self::Here(members) => thread::scope(|scope| {
+                let asked: Vec<_> = members.iter().map(|health| scope.spawn(|| etcd::is_healthy(*health))).collect();
+                asked.into_iter().any(|thread| thread.join().unwrap_or(false))
+            }),
+            Self::Hosts(etcd) => etcd.0.value("/sluice/majority").is_ok(),
+        }
+    }
 }
 
 impl Known {
@@ -54,7 +85,10 @@ impl Known {
         if let Some(host) = HostState::read(root)? {
             let files = certificates::copies(root);
             let tls = rest::client_tls(&files)
-                .map_err(|error| ClusterError::BadFile { path: files.cert, why: error.to_string() })?;
+                .map_err(|error| ClusterError::BadFile { path: files.cert.clone(), why: error.to_string() })?;
+            let etcd = EtcdClient::new(host.etcd.clone(), &files)
+                .map_err(|error| ClusterError::BadFile { path: files.cert.clone(), why: error.to_string() })?;
+            let etcd = (!host.etcd.is_empty()).then(|| KnownEtcd::Hosts(Box::new(EtcdHosts(etcd))));
             let encrypted = |address: &SocketAddr| Rest { is_encrypted: true, ..Api::default().at(*address) };
             return Ok(Some(Self {
                 scope: host.cluster,
@@ -63,6 +97,7 @@ impl Known {
                 password: None,
                 data: vec![(host.name, root.join(HOST).join("pgdata"))],
                 pools: root.join(POOLS),
+                etcd,
             }));
         }
         let Some(state) = State::read(root)? else { return Ok(None) };
@@ -77,7 +112,9 @@ impl Known {
         let path = root.join(PASSWORD);
         let text = fs::read_to_string(&path).map_err(ClusterError::io("read", &path))?;
         let password = Some(Password::from_file(&text).ok_or(BootstrapError::BadFile { path })?);
-        Ok(Some(Self { scope: state.scope, members, tls: None, password, data, pools: root.join(POOLS) }))
+        let health = state.etcd.iter().map(|ports| SocketAddr::new(ADDRESS, ports.health));
+        let etcd = Some(KnownEtcd::Here(health.collect()));
+        Ok(Some(Self { scope: state.scope, members, tls: None, password, data, pools: root.join(POOLS), etcd }))
     }
 }
 

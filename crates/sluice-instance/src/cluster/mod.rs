@@ -83,7 +83,7 @@ pub use self::{
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
     host::{AuthorityError, Bundle, Host, HostSpec, Pause, begin, check, make_bundles, remove},
-    known::Known,
+    known::{EtcdHosts, Known, KnownEtcd},
     patroni::Node,
     resize::{is_cluster, to_one},
     rest::{Api, Member, Members},

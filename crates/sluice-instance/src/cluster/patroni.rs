@@ -109,6 +109,16 @@ pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
     shared
 }
 
+/// The same without what is null: that removes a setting which is there, and is none to begin with.
+fn without_null(settings: &Value) -> Value {
+    let Value::Object(object) = settings else { return settings.clone() };
+    object
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name.clone(), without_null(value)))
+        .collect()
+}
+
 fn merge(into: &mut Value, more: Value) {
     if let (Value::Object(into), Value::Object(more)) = (into, more) {
         into.extend(more);
@@ -154,7 +164,7 @@ impl Config<'_> {
             "etcd3": { "hosts": etcd, "protocol": "https", "cacert": etcd_tls.ca, "cert": etcd_tls.cert,
                        "key": etcd_tls.key },
             "bootstrap": {
-                "dcs": self.shared,
+                "dcs": without_null(&self.shared),
                 // Patroni makes no data: whichever node came first would.
                 "method": "none",
                 "none": { "command": "/bin/false" },
@@ -310,6 +320,10 @@ mod tests {
             let shared = shared_settings(nodes, &tuning);
             assert_eq!((&shared["synchronous_mode"], &shared["synchronous_mode_strict"]), (&mode, &strict));
             assert_eq!(shared["postgresql"]["parameters"]["max_connections"], 100);
+            let begins = without_null(&shared);
+            assert_eq!(begins["postgresql"]["parameters"]["max_connections"], 100);
+            let timeout = begins["postgresql"]["parameters"].get("wal_sender_timeout");
+            assert_eq!(timeout, (nodes == 2).then(|| json!("2s")).as_ref());
         }
     }
 }

@@ -64,6 +64,29 @@ pub fn checkpoint(pgdata: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Ends the sessions of clients of the PostgreSQL on `pgdata`, as its fast shutdown would, while it goes on: Patroni would
+/// start one again that has ended. `false` where none runs.
+///
+/// # Errors
+///
+/// As with [`checkpoint`].
+pub(super) fn end_sessions(pgdata: &Path) -> io::Result<bool> {
+    const END: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
+                       AND pid <> pg_backend_pid() AND application_name NOT LIKE 'Patroni%'";
+    let Some((dir, port)) = pid_file::socket(&pgdata.canonicalize()?)? else { return Ok(false) };
+    let mut config = Config::new();
+    config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice");
+    config.connect_timeout(CONNECT_TIME_MAX);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let ended = config.connect(NoTls).and_then(|mut client| client.batch_execute(END));
+        let _nobody_waits = done.send(ended);
+    });
+    // One that is stopped where it is says nothing.
+    is_done.recv_timeout(CONNECT_TIME_MAX).map_err(io::Error::other)?.map_err(io::Error::other)?;
+    Ok(true)
+}
+
 /// Asks the PostgreSQL on `pgdata` for a fast shutdown, as its Patroni does, and waits for its end: `true` when there is
 /// none any more, `false` when it takes longer than `time_max`, and goes on.
 ///

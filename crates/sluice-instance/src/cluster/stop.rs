@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Cluster, keeper::stop_etcd};
+use super::{Cluster, keeper::stop_etcd, shutdown};
 use crate::{server::StopReport, stop_mode::StopMode};
 
 impl Cluster {
@@ -30,6 +30,20 @@ impl Cluster {
         // One after the other.
         self.etcds.iter().for_each(stop_etcd);
         StopReport { mode: hardest, took: begin.elapsed() }
+    }
+
+    /// Ends the sessions of all clients, with what they have open, while the nodes go on. A node that can't be reached keeps
+    /// its own until it is stopped.
+    pub fn end_sessions(&self) {
+        thread::scope(|scope| {
+            for node in &self.nodes {
+                scope.spawn(|| {
+                    if let Err(error) = shutdown::end_sessions(&node.pgdata) {
+                        tracing::warn!("{}: its sessions are not ended at once: {error}", node.name);
+                    }
+                });
+            }
+        });
     }
 
     /// Whether it is being stopped.

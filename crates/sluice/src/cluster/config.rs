@@ -10,33 +10,13 @@ use serde_json::{Map, Value};
 use sluice_patroni::Method;
 
 use super::{
+    settings,
     status::pending,
     target::{Target, leader},
 };
 
 /// The place of PostgreSQL's own settings, whose names may have dots themselves.
 const PARAMETERS: &str = "postgresql.parameters.";
-
-/// The settings of Patroni's own that have no dot (Patroni's documentation, "Dynamic Configuration Settings").
-const PLAIN: [&str; 14] = [
-    "loop_wait",
-    "ttl",
-    "retry_timeout",
-    "maximum_lag_on_failover",
-    "maximum_lag_on_syncnode",
-    "max_timelines_history",
-    "primary_start_timeout",
-    "primary_stop_timeout",
-    "synchronous_mode",
-    "synchronous_mode_strict",
-    "synchronous_node_count",
-    "failsafe_mode",
-    "check_timeline",
-    "member_slots_ttl",
-];
-
-/// Those with names below them.
-const GROUPS: [&str; 4] = ["postgresql", "standby_cluster", "slots", "ignore_slots"];
 
 /// Time for all members to look at another configuration, and say what it means to them: more than a loop of Patroni's.
 const HEARD_TIME: Duration = Duration::from_secs(15);
@@ -61,23 +41,22 @@ fn read(target: &Target) -> Result<Value> {
     serde_json::from_slice(&answer.body).map_err(|error| anyhow!("the answer is not Patroni's: {error}"))
 }
 
-/// Changes some, and says what they need.
+/// Changes some, and says what they need, and what is given up by them.
 pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
     let change = change(settings)?;
+    target.check_majority()?;
+    settings::check_timing(&read(target)?, &change)?;
     let members = target.look()?;
-    let leader = leader(&members)?;
-    let answer = target.command(leader, Method::Patch, "/config", &change.to_string())?;
-    match answer.status {
-        200 => {}
-        409 => bail!("somebody else has changed the configuration at this moment: try again"),
-        _ => bail!("Patroni does not take that: {}", answer.text()),
-    }
+    let answer = target.share(leader(&members)?, &change)?;
     let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
     for (name, _) in flat(&change) {
         match now.iter().find(|(known, _)| *known == name) {
             Some((name, value)) if value != "null" => println!("{name}={value}"),
             _ => println!("{name} is no longer set"),
         }
+    }
+    for promise in settings::given_up(&change) {
+        println!("note: {promise}");
     }
     // They look once in each loop, and whoever needs a restart says so then.
     let loop_wait = now.iter().find(|(name, _)| name == "loop_wait").and_then(|(_, value)| value.parse().ok());
@@ -107,32 +86,25 @@ fn change(settings: &[String]) -> Result<Value> {
         let (name, value) = setting
             .split_once('=')
             .ok_or_else(|| anyhow!("{setting:?} has no value\nwrite name=value, or name= to remove a setting"))?;
-        let name = name.trim();
-        let path: Vec<&str> = match name.strip_prefix(PARAMETERS) {
-            Some(parameter) => vec!["postgresql", "parameters", parameter],
-            None => name.split('.').collect(),
+        let (name, value) = (name.trim(), Some(value.trim()).filter(|value| !value.is_empty()));
+        let (path, value) = match name.strip_prefix(PARAMETERS) {
+            Some(parameter) if !parameter.is_empty() => {
+                (vec!["postgresql", "parameters", parameter], settings::of_postgresql(parameter, value)?)
+            }
+            _ => {
+                let path: Vec<&str> = name.split('.').collect();
+                if path.iter().any(|part| part.is_empty()) {
+                    bail!(
+                        "{name:?} is no setting's name: write name=value, with a dot between a group and a name in it"
+                    );
+                }
+                let value = settings::of_patroni(&path, value)?;
+                (path, value)
+            }
         };
-        let is_known = match &*path {
-            [plain] => PLAIN.contains(plain),
-            [group, ..] => GROUPS.contains(group),
-            [] => false,
-        };
-        if !is_known || path.iter().any(|part| part.is_empty()) {
-            bail!("{name:?} is no setting of Patroni's\none of PostgreSQL's is written {PARAMETERS}{name}={value}");
-        }
-        put(&mut all, &path, typed(value.trim()));
+        put(&mut all, &path, value);
     }
     Ok(all)
-}
-
-/// A value: a number, true or false, a text; empty is none at all.
-fn typed(value: &str) -> Value {
-    match serde_json::from_str(value) {
-        Ok(typed) => typed,
-        Err(_) if value.is_empty() => Value::Null,
-        // PostgreSQL's on and off mean nothing to Patroni but as texts, which its parameters are.
-        Err(_) => Value::String(value.to_owned()),
-    }
 }
 
 fn put(into: &mut Value, path: &[&str], value: Value) {

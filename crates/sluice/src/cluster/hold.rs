@@ -77,7 +77,10 @@ fn hold_all(target: &Target, scope: &str, patience: Patience) -> Result<()> {
     match pools.hold(patience.wait, patience.longest) {
         Ok(()) => println!("clients are held by {count}, and no transaction is open"),
         // It can't be called off from here.
-        Err(faults) => bail!("clients are held, but:\n{}", faults.join("\n")),
+        Err(faults) => bail!(
+            "clients are held, but:\n{}\nsluice cluster hold again waits on, and sluice cluster release lets them go on",
+            faults.join("\n")
+        ),
     }
     Ok(())
 }

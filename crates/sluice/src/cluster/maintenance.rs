@@ -13,6 +13,7 @@ const HEARD_TIME: Duration = Duration::from_secs(60);
 
 /// Begins or ends maintenance, and waits until all members have heard of it.
 pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
+    target.check_majority()?;
     let members = target.look()?;
     if members.pause == pause {
         println!("the cluster is {}", if pause { "paused already" } else { "not paused" });
@@ -21,8 +22,7 @@ pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
     // Any member does: what it changes is the cluster's.
     let member = members.holder().or(members.members.first());
     let member = member.ok_or_else(|| anyhow!("the cluster has no member"))?;
-    let body = json!({ "pause": pause.then_some(true) }).to_string();
-    target.command(member, Method::Patch, "/config", &body)?.good()?;
+    target.share(member, &json!({ "pause": pause.then_some(true) }))?;
     let heard = target.wait(HEARD_TIME, |members| {
         let told = target.own_words(members);
         // One that does not answer hears of it when it comes back.
@@ -43,6 +43,7 @@ pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
 
 /// Has a standby made anew, and waits until it streams.
 pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration) -> Result<()> {
+    target.check_majority()?;
     let members = target.look()?;
     let member = named(&members, node)?;
     let primary = leader(&members)?;

@@ -12,6 +12,7 @@
 //! | `switchover` | another primary |
 //! | `restart` | each node in turn |
 //! | `config` | the settings that all nodes share |
+//! | `settings` | the values that Patroni takes for them |
 //! | `maintenance` | pause, resume, and a node that is copied anew |
 //! | `moment` | times as PostgreSQL writes them |
 
@@ -21,6 +22,7 @@ mod maintenance;
 mod moment;
 mod pools;
 mod restart;
+mod settings;
 mod status;
 mod switchover;
 mod target;
@@ -142,6 +144,7 @@ pub(crate) struct ReinitArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {
     /// As JSON
     #[arg(long)]

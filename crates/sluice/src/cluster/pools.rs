@@ -125,13 +125,8 @@ impl Pools {
         let command =
             |cluster: &str| format!("HOLD {} {} {}", quoted(cluster), wait.as_secs_f64(), longest.as_secs_f64());
         let failed: Vec<_> = thread::scope(|scope| {
-            let held: Vec<_> = self
-                .pools
-                .iter_mut()
-                .map(|pool| {
-                    scope.spawn(move || pool.carry_out(&command(&pool.cluster)).map_err(|error| error.to_string()))
-                })
-                .collect();
+            let held: Vec<_> =
+                self.pools.iter_mut().map(|pool| scope.spawn(move || pool.hold(&command(&pool.cluster)))).collect();
             let all =
                 held.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("it was not asked".to_owned())));
             all.filter_map(Result::err).collect()
@@ -158,11 +153,14 @@ impl Pools {
 impl Pool {
     fn connect(dsn: &str, cluster: Option<&str>, scope: &str) -> Result<Self> {
         let dsn = Dsn::resolve(Some(dsn), "sluice cluster")?;
-        let mut client = dsn.connect()?;
         let name = dsn.to_string();
-        let shown = client
-            .simple_query("SHOW CLUSTERS")
-            .map_err(|error| anyhow!("{name} is no admin console of a pool that knows clusters: {}", words(&error)))?;
+        let mut client = dsn.connect().map_err(|error| no_console(&name, &error.to_string()))?;
+        let shown = client.simple_query("SHOW CLUSTERS").map_err(|error| {
+            anyhow!(
+                "{name} is no admin console of a pool that knows clusters: {}\n{CONSOLE_REMEDY}",
+                first_line(&words(&error))
+            )
+        })?;
         let names: Vec<String> = rows(&shown).filter_map(|row| row.get("name").map(str::to_owned)).collect();
         let is_there = |wanted: &&str| names.iter().any(|name| name == wanted);
         let chosen = match (cluster, &*names) {
@@ -175,6 +173,14 @@ impl Pool {
             anyhow!("the pool at {name} does not have that cluster; its clusters: {there}\nname it with --cluster")
         })?;
         Ok(Self { name, client, cluster })
+    }
+
+    /// What is in the way, without the pool's remedy: whoever asks here may have let its clients go on by then.
+    fn hold(&mut self, command: &str) -> Result<(), String> {
+        let name = &self.name;
+        let said =
+            |error: &postgres::Error| error.as_db_error().map_or_else(|| words(error), |it| it.message().to_owned());
+        self.client.simple_query(command).map(drop).map_err(|error| format!("{name}: {}", said(&error)))
     }
 
     fn carry_out(&mut self, command: &str) -> Result<()> {
@@ -214,6 +220,25 @@ impl Pool {
         };
         ours.map(node).collect()
     }
+}
+
+/// The way to have an admin console, and to name it.
+const CONSOLE_REMEDY: &str = "name the address at which the pool listens, not PostgreSQL's, and its console's database \
+(--pool 'host=… port=6432 user=… dbname=pgbouncer'); the pool has a console where its configuration has [admin] with that \
+user in users";
+
+/// An error of whoever connects to a console, with the remedy for one.
+fn no_console(name: &str, error: &str) -> anyhow::Error {
+    // Its own remedy is for any database.
+    let is_no_database = error.contains("does not exist") || error.contains("no such database");
+    if is_no_database {
+        return anyhow!("{}\nthere is no admin console of a pool at {name}: {CONSOLE_REMEDY}", first_line(error));
+    }
+    anyhow!("{error}")
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 fn rows(messages: &[SimpleQueryMessage]) -> impl Iterator<Item = &SimpleQueryRow> {

@@ -1,7 +1,10 @@
 //! Each node in turn: standbys one after the other, each back in its place before the next, and the primary last. Another
 //! node becomes the primary for that, which restarts the old one on the way; without one, it is restarted where it is.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::Value;
@@ -9,12 +12,13 @@ use sluice_patroni::{Member, Members, Method};
 
 use super::{
     Holding,
-    switchover::{Held, Plan},
+    switchover::{Held, Plan, settled},
     target::{Target, leader},
 };
 
 /// Restarts all nodes, or those that have settings which need it.
 pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Holding) -> Result<()> {
+    target.check_majority()?;
     let members = target.look()?;
     let primary = leader(&members)?;
     if members.pause {
@@ -64,17 +68,35 @@ fn restart_standby(target: &Target, standby: &Member, timeout: Duration) -> Resu
     Ok(())
 }
 
+/// The time for a node's Patroni to end what it is doing: it follows another primary, for one.
+const BUSY_TIME: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
 fn restart(target: &Target, member: &Member) -> Result<()> {
-    let answer = target.command(member, Method::Post, "/restart", "{}")?;
-    match answer.status {
-        200 => Ok(()),
-        _ => bail!(
-            "{} is not restarted: {}\nits log says why; the nodes behind it were left alone",
-            member.name,
-            answer.text()
-        ),
+    let begun = Instant::now();
+    loop {
+        let answer = target.command(member, Method::Post, "/restart", "{}")?;
+        if answer.status == 200 {
+            return Ok(());
+        }
+        let said = answer.text();
+        if !said.ends_with(BUSY) {
+            bail!("{} is not restarted: {said}\nits log says why; the nodes behind it were left alone", member.name);
+        }
+        if begun.elapsed() >= BUSY_TIME {
+            bail!(
+                "{} is not restarted: {said}, also after {} s\ntry again when sluice cluster status shows it streaming; its log \
+                 says what it is doing",
+                member.name,
+                BUSY_TIME.as_secs()
+            );
+        }
+        thread::sleep(ASK_AGAIN);
     }
 }
+
+/// The end of Patroni's words where it does something else with that node.
+const BUSY: &str = " already in progress";
 
 /// Waits until a node streams again, and commits are waited for on it if they were before.
 fn in_place(target: &Target, before: &Member, timeout: Duration) -> Result<()> {
@@ -105,7 +127,7 @@ fn restart_primary(
         return restart_in_place(target, members, primary, timeout, how);
     }
     // They have been restarted since.
-    let members = target.look()?;
+    let members = settled(target, None)?;
     let plan = Plan::make(&members, None)?;
     let old = &plan.leader.name;
     target.checkpoint(plan.leader);

@@ -2,18 +2,19 @@
 
 use std::{
     io::{self, Write},
+    thread,
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use serde_json::{Value, json};
-use sluice_patroni::{Lag, Member, Members, Own};
+use sluice_patroni::{AskError, Lag, Member, Members, Own};
 use sluice_units::readable_bytes;
 
 use super::{
     moment::since,
     pools::{Pools, Seen},
-    target::Target,
+    target::{NO_MAJORITY, Target},
 };
 
 /// A node, as it is shown.
@@ -35,8 +36,13 @@ struct Node {
 
 /// Shows them.
 pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
-    let members = target.look()?;
+    let (members, lacks_majority) = thread::scope(|scope| {
+        let lacks_majority = scope.spawn(|| target.lacks_majority());
+        (target.look(), lacks_majority.join().unwrap_or(false))
+    });
+    let members = members?;
     let own = target.own_words(&members);
+    let doubt = doubt(&members, &own, lacks_majority);
     let now = SystemTime::now();
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
@@ -46,14 +52,34 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     let seen: Vec<_> = pools.seen().into_iter().collect();
     let mut out = io::stdout().lock();
     let text = if as_json {
-        let value = as_value(&members, &nodes, &seen, &pools.faults);
+        let value = as_value(&members, doubt.as_deref(), &nodes, &seen, &pools.faults);
         serde_json::to_string_pretty(&value).map_err(|error| anyhow!("{error}"))? + "\n"
     } else {
-        page(&members, &nodes, &seen, &pools.faults)
+        page(&members, doubt.as_deref(), &nodes, &seen, &pools.faults)
     };
     // Whoever reads it may have enough.
     let _ = out.write_all(text.as_bytes());
+    if lacks_majority {
+        bail!("{NO_MAJORITY}");
+    }
     Ok(())
+}
+
+/// The reason why what members tell of the primary may not be so: they tell what they have last heard from etcd.
+fn doubt(members: &Members, own: &[Result<Own, AskError>], lacks_majority: bool) -> Option<String> {
+    if lacks_majority {
+        return Some("etcd has no majority, so what follows is what the nodes knew last".to_owned());
+    }
+    let (leader, own) = members.members.iter().zip(own).find(|(member, _)| member.is_leader())?;
+    let name = &leader.name;
+    match own {
+        Ok(own) if own.role == "primary" => None,
+        Ok(own) => Some(format!(
+            "{name} itself says that it is {}, {}: another primary comes, or Patroni does not reach etcd",
+            own.role, own.state
+        )),
+        Err(error) => Some(format!("{name} itself does not answer ({error}): it may be gone")),
+    }
 }
 
 /// `end` is how far the primary's log goes, by its own words of this moment.
@@ -108,7 +134,13 @@ fn version(number: u32) -> String {
     format!("{}.{}", number / 10_000, number % 10_000)
 }
 
-fn as_value(members: &Members, nodes: &[Node], seen: &[(String, Result<Seen>)], faults: &[String]) -> Value {
+fn as_value(
+    members: &Members,
+    doubt: Option<&str>,
+    nodes: &[Node],
+    seen: &[(String, Result<Seen>)],
+    faults: &[String],
+) -> Value {
     let node = |node: &Node| {
         json!({
             "name": node.name,
@@ -147,16 +179,24 @@ fn as_value(members: &Members, nodes: &[Node], seen: &[(String, Result<Seen>)], 
     json!({
         "cluster": members.scope,
         "primary": members.leader(),
+        "doubt": doubt,
         "paused": members.pause,
         "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
         "pools": seen.iter().map(pool).chain(unreachable).collect::<Vec<_>>(),
     })
 }
 
-fn page(members: &Members, nodes: &[Node], seen: &[(String, Result<Seen>)], faults: &[String]) -> String {
+fn page(
+    members: &Members,
+    doubt: Option<&str>,
+    nodes: &[Node],
+    seen: &[(String, Result<Seen>)],
+    faults: &[String],
+) -> String {
     let primary = members.leader().map_or("no primary now".to_owned(), |name| format!("primary {name}"));
     let paused = if members.pause { ", paused (sluice cluster resume ends that)" } else { "" };
-    let mut text = format!("Cluster {}: {primary}{paused}\n\n", members.scope);
+    let doubt = doubt.map(|doubt| format!("Not certain: {doubt}\n")).unwrap_or_default();
+    let mut text = format!("Cluster {}: {primary}{paused}\n{doubt}\n", members.scope);
     let dash = || "-".to_owned();
     let head =
         ["NODE", "ROLE", "STATE", "TIMELINE", "LAG", "SYNC", "VERSION", "POSTGRESQL"].map(str::to_owned).to_vec();
@@ -231,6 +271,23 @@ mod tests {
     }
 
     #[test]
+    fn a_primary_that_says_otherwise_is_not_certain() {
+        let own = |role: &str| -> Result<Own, AskError> {
+            Ok(serde_json::from_value(json!({ "role": role, "state": "running" })).unwrap())
+        };
+        let members = members();
+        let of =
+            |role: &str, lacks_majority| doubt(&members, &[own(role), own("replica"), own("replica")], lacks_majority);
+        assert_eq!(of("primary", false), None);
+        assert!(of("primary", true).unwrap().contains("no majority"));
+        assert!(of("replica", false).unwrap().starts_with("a itself says that it is replica, running"));
+        let silent = doubt(&members, &[Err(AskError::NotHttp), own("replica"), own("replica")], false);
+        assert!(silent.unwrap().contains("it may be gone"));
+        let page = page(&members, Some("of that"), &[], &[], &[]);
+        assert!(page.starts_with("Cluster main: primary a\nNot certain: of that\n\n"), "{page}");
+    }
+
+    #[test]
     fn a_page_of_nodes_and_pools() {
         let members = members();
         let own: Own = serde_json::from_value(json!({ "server_version": 150015, "xlog": {
@@ -257,7 +314,7 @@ mod tests {
                 .to_vec(),
         };
         let seen = [("boss@10.0.0.9:6432".to_owned(), Ok(seen))];
-        let page = page(&members, &nodes, &seen, &["cannot connect to x".to_owned()]);
+        let page = page(&members, None, &nodes, &seen, &["cannot connect to x".to_owned()]);
         let expected = "\
 Cluster main: primary a
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_patroni::{Member, Members, Method};
 
 use super::{
@@ -16,14 +16,15 @@ use super::{
 /// The time for another node to say that it is the primary, once Patroni says that it is.
 const PRIMARY_TIME: Duration = Duration::from_secs(60);
 
-/// The time for a standby to become synchronous again: some loops of Patroni's.
-const SETTLE_TIME: Duration = Duration::from_secs(5);
+/// The time for somebody to be ready to take over: some loops of Patroni's, after another switchover for one.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// The time for pools to let their clients go on by themselves then.
 const PICK_UP_TIME: Duration = Duration::from_secs(5);
 
 /// `sluice cluster switchover`.
 pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result<()> {
+    target.check_majority()?;
     let members = settled(target, to)?;
     let plan = Plan::make(&members, to)?;
     target.check_rights(plan.leader)?;
@@ -33,15 +34,120 @@ pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result
     held.end(&done.map(|node| format!("{node} is the primary, in the place of {}", plan.leader.name)))
 }
 
-/// The members. A standby that is synchronous is not for a moment, where others have come or gone: that is waited for.
-fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
-    let members = target.look()?;
-    let is_settled = |members: &Members| !to.is_some_and(|to| may_lack_commits(members, to));
-    if is_settled(&members) {
+/// The members, once somebody is ready to take over. A standby is not for a moment, where others have come or gone: that is
+/// waited for before anybody is held.
+pub(super) fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
+    let mut missing = None;
+    let settled = target.wait(SETTLE_TIME, |members| {
+        // What there is no remedy for but another request is said at once.
+        let is_in_vain = members.holder().is_some_and(|leader| Some(&*leader.name) == to)
+            || to.is_some_and(|to| members.named(to).is_none())
+            || to.is_none() && members.pause;
+        missing = if is_in_vain { None } else { what_is_missing(target, members, to, Wanted::All) };
+        missing.is_none().then(|| members.clone())
+    });
+    let members = match settled {
+        Ok(members) => return Ok(members),
+        Err(None) => return target.look(),
+        Err(Some(members)) => members,
+    };
+    // It may be known more exactly; and a standby that stays away is forgotten by Patroni.
+    Plan::make(&members, to)?;
+    missing = what_is_missing(target, &members, to, Wanted::Synchronous);
+    if missing.is_none() {
         return Ok(members);
     }
-    let settled = target.wait(SETTLE_TIME, |members| is_settled(members).then(|| members.clone()));
-    Ok(settled.unwrap_or(members))
+    let seconds = SETTLE_TIME.as_secs();
+    bail!(
+        "nobody can take over, also not after {seconds} s: {}\nsluice cluster status shows when it can; the logs of that node's \
+         Patroni and PostgreSQL say what is in the way. Nobody was held",
+        missing.unwrap_or_default()
+    )
+}
+
+/// The standbys that have to be there where a quorum of them decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// All of them: one that is coming up may have its vote still, which members do not tell.
+    All,
+    /// Those that are synchronous now.
+    Synchronous,
+}
+
+/// What keeps a cluster from another primary now, in words.
+fn what_is_missing(target: &Target, members: &Members, to: Option<&str>, wanted: Wanted) -> Option<String> {
+    let Some(leader) = members.holder() else { return Some("there is no primary".to_owned()) };
+    let own: Vec<bool> =
+        target.own_words(members).iter().map(|own| own.as_ref().is_ok_and(|own| own.state == "running")).collect();
+    let answers =
+        |member: &Member| members.members.iter().position(|it| it.name == member.name).is_some_and(|place| own[place]);
+    // One that does not answer is not asked again.
+    let mode = if answers(leader) { Mode::of(target, leader) } else { Mode::Asynchronous };
+    missing(members, leader, to, (mode, wanted), &answers)
+}
+
+/// The way in which commits are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Asynchronous,
+    Synchronous,
+    Quorum,
+}
+
+impl Mode {
+    fn of(target: &Target, leader: &Member) -> Self {
+        let answer = target.command(leader, Method::Get, "/config", "").ok();
+        let settings: Option<Value> = answer.and_then(|answer| serde_json::from_slice(&answer.body).ok());
+        match settings.as_ref().map(|settings| &settings["synchronous_mode"]) {
+            Some(Value::String(mode)) if mode == "quorum" => Self::Quorum,
+            Some(Value::Bool(true)) => Self::Synchronous,
+            Some(Value::String(mode)) if matches!(&**mode, "on" | "true" | "yes") => Self::Synchronous,
+            _ => Self::Asynchronous,
+        }
+    }
+}
+
+/// What is missing, by what is known of each member. Patroni makes somebody the primary who is there with all of its log:
+/// where commits wait for standbys, one of these, and with a quorum as many as could have the last commit.
+fn missing(
+    members: &Members,
+    leader: &Member,
+    to: Option<&str>,
+    (mode, wanted): (Mode, Wanted),
+    answers: &dyn Fn(&Member) -> bool,
+) -> Option<String> {
+    let fault = |member: &Member| {
+        let name = &member.name;
+        if !matches!(&*member.state, "streaming" | "running") {
+            return Some(format!("{name} is {}", member.state));
+        }
+        if member.timeline.zip(leader.timeline).is_some_and(|(own, leaders)| own != leaders) {
+            return Some(format!("{name} does not follow the timeline of {} yet", leader.name));
+        }
+        if mode != Mode::Asynchronous && !member.is_synchronous() {
+            return Some(format!("{name} is not synchronous yet"));
+        }
+        (!answers(member)).then(|| format!("Patroni or PostgreSQL of {name} does not answer"))
+    };
+    let standbys = members.members.iter().filter(|member| !member.is_leader());
+    let candidates: Vec<_> = standbys.filter(|member| to.is_none_or(|to| member.name == to)).collect();
+    if !answers(leader) {
+        return Some(format!("PostgreSQL of {}, the primary, does not run yet", leader.name));
+    }
+    if candidates.is_empty() {
+        return Some(format!("{} has no standby", leader.name));
+    }
+    let faults: Vec<_> = candidates.iter().filter_map(|member| fault(member)).collect();
+    let is_ready = match mode {
+        Mode::Quorum if to.is_none() => candidates
+            .iter()
+            .filter(|member| wanted == Wanted::All || member.is_synchronous())
+            .map(|member| fault(member).is_none())
+            .reduce(|all, one| all && one)
+            .unwrap_or(false),
+        _ => faults.len() < candidates.len(),
+    };
+    (!is_ready).then(|| faults.join("; "))
 }
 
 /// Whether commits are waited for on other standbys, and not on that one.
@@ -96,10 +202,32 @@ impl<'a> Plan<'a> {
         // It gives up telling before it gives up doing.
         let is_open = answer.text().ends_with("status unknown");
         if answer.status >= 300 && !is_open {
-            bail!("Patroni does not switch over: {}", answer.text());
+            let now = target.look().ok();
+            if let Some(other) = now.as_ref().and_then(Members::holder).filter(|leader| leader.name != *name) {
+                bail!("{}", overtaken(&other.name, to));
+            }
+            let said = now.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
+            bail!(
+                "Patroni does not switch over: {} ({said})\nit takes nobody who is not there or may lack commits: try again once \
+                 sluice cluster status shows its standbys streaming; the primary's log says what was in the way",
+                answer.text()
+            );
         }
-        target.wait_primary(PRIMARY_TIME, |leader| leader.name != *name)
+        let primary = target.wait_primary(PRIMARY_TIME, |leader| leader.name != *name)?;
+        match to {
+            Some(wanted) if primary != wanted => bail!("{}", overtaken(&primary, to)),
+            _ => Ok(primary),
+        }
     }
+}
+
+/// Words for a switchover whose request another one has come before.
+fn overtaken(primary: &str, to: Option<&str>) -> String {
+    let wanted = to.filter(|to| *to != primary).map(|to| format!(", and not {to}")).unwrap_or_default();
+    format!(
+        "another switchover or failover came first: {primary} is the primary now{wanted}\nsee whether it should be: sluice cluster \
+         status; if not, ask again"
+    )
 }
 
 /// Clients that are held by all pools that are known.
@@ -201,6 +329,51 @@ mod tests {
             assert_eq!(Plan::make(&members(text, false), to).unwrap().leader.name, "a", "{text}");
         }
         assert!(Plan::make(&members("a leader running, b replica streaming", true), Some("b")).is_ok());
+    }
+
+    #[test]
+    fn somebody_has_to_be_ready() {
+        let quorum = "a leader running, b quorum_standby streaming, c quorum_standby streaming";
+        let behind = "a leader running, b quorum_standby streaming, c quorum_standby starting";
+        let fresh = "a leader running, b replica streaming, c replica streaming";
+        for (text, to, mode, silent, said) in [
+            (quorum, None, Mode::Quorum, "", None),
+            (quorum, None, Mode::Quorum, "c", Some("of c does not answer")),
+            (quorum, Some("b"), Mode::Quorum, "c", None),
+            (quorum, Some("c"), Mode::Quorum, "c", Some("of c does not answer")),
+            (quorum, Some("b"), Mode::Quorum, "a", Some("a, the primary")),
+            (behind, None, Mode::Quorum, "", Some("c is starting")),
+            ("a leader running, b quorum_standby streaming, c replica stopped", None, Mode::Quorum, "", None),
+            (behind, Some("b"), Mode::Quorum, "", None),
+            (fresh, None, Mode::Quorum, "", Some("b is not synchronous yet; c is not")),
+            (fresh, None, Mode::Synchronous, "", Some("b is not synchronous yet")),
+            (fresh, None, Mode::Asynchronous, "b", None),
+            ("a leader running, b sync_standby streaming, c replica streaming", None, Mode::Synchronous, "", None),
+            ("a leader running", None, Mode::Asynchronous, "", Some("has no standby")),
+        ] {
+            let members = members(text, false);
+            let answers = |member: &Member| member.name != silent;
+            let missing = missing(&members, members.holder().unwrap(), to, (mode, Wanted::Synchronous), &answers);
+            match (missing, said) {
+                (Some(missing), Some(said)) => assert!(missing.contains(said), "{text}: {missing}"),
+                (missing, said) => assert_eq!(missing.as_deref(), said, "{text}, {to:?}, {silent:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_standby_that_comes_up_may_have_its_vote_still() {
+        let members = members("a leader running, b quorum_standby streaming, c replica stopped", false);
+        let missing =
+            |to: Option<&str>| missing(&members, &members.members[0], to, (Mode::Quorum, Wanted::All), &|_| true);
+        assert_eq!(missing(None).as_deref(), Some("c is stopped"));
+        assert_eq!(missing(Some("b")), None);
+    }
+
+    #[test]
+    fn another_switchover_that_came_first_is_told() {
+        assert!(overtaken("c", Some("b")).contains("came first: c is the primary now, and not b\n"));
+        assert!(overtaken("c", None).contains("c is the primary now\n"));
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use serde_json::Value;
 use sluice_config::Cluster;
-use sluice_instance::cluster::{self, Known, rest::USER};
+use sluice_instance::cluster::{self, Known, KnownEtcd, rest::USER};
 use sluice_patroni::{Answer, AskError, Credentials, Member, Members, Method, Own, Question};
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
@@ -28,6 +29,15 @@ const DO_TIME: Duration = Duration::from_secs(120);
 
 /// The interval at which members are looked at while something is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The number of times that settings are sent which others change at the same moment.
+const SHARE_TRIES: usize = 3;
+
+/// What is the matter without a majority, and the remedy.
+pub(super) const NO_MAJORITY: &str = "\
+etcd has no majority: Patroni can change nothing without one, and makes its primary a standby after some seconds
+start the members of etcd that are down, and see that they reach each other (of three, two have to); their logs, log/etcd*.log \
+in the data directory, say what is the matter";
 
 /// The cluster, and the pools before it.
 #[derive(Debug, Args)]
@@ -81,6 +91,8 @@ pub(super) struct Target {
     pub(super) pools: PoolArgs,
     /// The data directories of its nodes that are here, by name.
     data: Vec<(String, PathBuf)>,
+    /// The members of etcd, where they are known.
+    etcd: Option<KnownEtcd>,
 }
 
 impl Target {
@@ -111,6 +123,7 @@ impl Target {
                 cluster: name,
                 pools,
                 data: Vec::new(),
+                etcd: None,
             });
         }
         if !at.rest.is_empty() {
@@ -128,6 +141,7 @@ impl Target {
                 cluster: at.cluster,
                 pools: at.pools,
                 data: Vec::new(),
+                etcd: None,
             });
         }
         let data = at.data.map_or_else(crate::up::usual_data, Ok)?;
@@ -152,8 +166,8 @@ impl Target {
         let password = known.password.map(|password| password.expose().to_owned());
         let credentials = password.map(|password| Credentials { user: USER.to_owned(), password });
         let cluster = at.cluster.or(Some(known.scope));
-        let (members, tls, data) = (known.members, known.tls, known.data);
-        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data })
+        let (members, tls, data, etcd) = (known.members, known.tls, known.data, known.etcd);
+        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data, etcd })
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
@@ -216,6 +230,39 @@ impl Target {
             bail!("{}", self.refused(&rest, &answer));
         }
         Ok(answer)
+    }
+
+    /// Whether etcd has no majority, as far as it can be asked: then what members tell is what they knew last.
+    pub(super) fn lacks_majority(&self) -> bool {
+        self.etcd.as_ref().is_some_and(|etcd| !etcd.has_majority())
+    }
+
+    /// Sees that etcd has a majority, as far as it can be asked: nothing can be changed without one.
+    pub(super) fn check_majority(&self) -> Result<()> {
+        if self.lacks_majority() {
+            bail!("{NO_MAJORITY}");
+        }
+        Ok(())
+    }
+
+    /// Changes settings that all members share.
+    pub(super) fn share(&self, member: &Member, change: &Value) -> Result<Answer> {
+        let body = change.to_string();
+        for _ in 0..SHARE_TRIES {
+            let answer = self.command(member, Method::Patch, "/config", &body)?;
+            match answer.status {
+                200..300 => return Ok(answer),
+                // It could not write, or somebody else has written in between.
+                409 | 502 | 503 => self.check_majority()?,
+                _ => bail!("Patroni does not take that: {}", answer.text()),
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        bail!(
+            "nothing is changed: {} can't write the configuration to the place where the cluster is kept (etcd)\nits members \
+             have no majority, or do not answer in time: their logs say why, and Patroni's",
+            member.name
+        )
     }
 
     /// Has a primary whose data are here make a checkpoint, so that Patroni's own is short while clients are held. It is for
@@ -301,7 +348,11 @@ impl Target {
 pub(super) fn named<'a>(members: &'a Members, name: &str) -> Result<&'a Member> {
     members.named(name).ok_or_else(|| {
         let names: Vec<_> = members.members.iter().map(|member| &*member.name).collect();
-        anyhow!("there is no node {name:?} in the cluster\nits nodes are {}", names.join(", "))
+        anyhow!(
+            "there is no node {name:?} in the cluster\nits nodes are {}; one whose Patroni does not answer is forgotten when its \
+             lease has ended, and is back with it",
+            names.join(", ")
+        )
     })
 }
 

@@ -102,6 +102,15 @@ fn three_hosts() {
     hosts.stop(renewed);
     fs::remove_dir_all(hosts.data(renewed)).unwrap();
     hosts.start(renewed);
+    if let Some(disk) = hosts.disk(renewed) {
+        // It is full before the copy is there, which is said, and goes on once there is room.
+        hosts.wait_said(renewed, &format!("starting {} (process", hosts::name(renewed)));
+        thread::sleep(SETTLING);
+        disk.fill();
+        hosts.wait_said(renewed, "the last error there: ");
+        assert!(hosts.said(renewed).contains("the disk is full: make room"), "{}", hosts.said(renewed));
+        disk.empty();
+    }
     hosts.wait_placed(renewed);
     let said = hosts.said(renewed);
     assert!(said.contains("is removed, since its data are gone") && said.contains("is given its vote"), "{said}");

@@ -38,6 +38,13 @@ pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
     fs::rename(&pgdata, &aside).unwrap();
     run("initdb", &["-D", &path(&pgdata), "-U", "postgres"]);
     is_refused(hosts, standby, &["has data of another PostgreSQL", "move that folder away"], &pgdata);
+    // A directory that is not this host's has no etcd of its own either: its true one keeps its place.
+    let (etcd, etcd_aside) = (hosts.data(standby).join("etcd"), hosts.data(standby).join("etcd-aside"));
+    fs::rename(&etcd, &etcd_aside).unwrap();
+    is_refused(hosts, standby, &["has data of another PostgreSQL"], &pgdata);
+    assert!(!hosts.said(standby).contains("since its data are gone"), "{}", hosts.said(standby));
+    fs::remove_dir_all(&etcd).unwrap();
+    fs::rename(&etcd_aside, &etcd).unwrap();
     fs::remove_dir_all(&pgdata).unwrap();
 
     // Somebody has promoted these data by themselves.
@@ -53,6 +60,7 @@ pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
     fs::rename(&aside, &pgdata).unwrap();
 
     settings(hosts, standby);
+    another_authority(hosts, standby);
     let (said, is_good) = hosts.command(standby, &["init"]);
     assert!(!is_good && said.contains("the other hosts have a cluster already"), "{said}");
 
@@ -69,6 +77,26 @@ fn is_refused(hosts: &Hosts, host: usize, words: &[&str], pgdata: &Path) {
     assert!(words.iter().all(|word| said.contains(word)), "{said}");
     assert!(control(pgdata) == before, "the data were touched");
     assert_eq!(hosts.network.processes(host), [0; 0]);
+}
+
+/// A host with certificates of another cluster's authority is told whose they are, and where.
+fn another_authority(hosts: &Hosts, host: usize) {
+    let (file, text) = (hosts.file(host), fs::read_to_string(hosts.file(host)).unwrap());
+    let other = hosts.ca("").with_file_name("ca-other");
+    let mut ca = Command::new(crate::SLUICE);
+    let address = format!("{}={}", name(host), hosts.network.address(host));
+    assert!(ca.args(["node", "ca"]).arg(&other).arg(address).output().unwrap().status.success());
+    let elsewhere = hosts.data(host).with_extension("elsewhere");
+    let as_stranger = text.replace("\"ca/", "\"ca-other/");
+    let as_stranger = as_stranger.replace(&hosts.data(host).display().to_string(), &elsewhere.display().to_string());
+    fs::write(&file, as_stranger).unwrap();
+    hosts.start(host);
+    hosts.wait_said(host, "do not trust each other's certificates");
+    hosts.stop(host);
+    let said = hosts.said(host);
+    assert!(said.contains(&format!("ca-other/{} are not of the authority", name(host))), "{said}");
+    fs::write(&file, text).unwrap();
+    fs::remove_dir_all(elsewhere).unwrap();
 }
 
 /// A file that is not this host's, and a port that somebody has.

@@ -191,8 +191,60 @@ fn a_switchover_is_held_at_the_ends_of_transactions() {
     assert!(told.errors.is_empty() && told.refused == 0 && told.unknown == 0, "{told}");
     let there: i64 = connect(&cluster, &pool).query_one("SELECT count(*) FROM slow", &[]).unwrap().get(0);
     assert_eq!(there, i64::try_from(slow).unwrap());
+    two_at_once(&cluster, &desk);
+    without_a_majority(&cluster, &desk);
     let waits = waits.iter().map(|(how, wait)| format!("{how}: {:.1} s", wait.as_secs_f64()));
     println!("the longest waits: {}; {told}; {slow} slow entries", waits.collect::<Vec<_>>().join(", "));
+}
+
+/// Of two switchovers at once one does what it was told, and the other one says that it came too late. The next one waits
+/// until somebody can take over, and so does a restart.
+fn two_at_once(cluster: &TestCluster, desk: &Desk) {
+    cluster.wait_ready();
+    let leader = cluster.leader();
+    let standbys = (0..3).filter(|node| *node != leader).map(|node| cluster.cluster().nodes()[node].name.clone());
+    let standbys: Vec<String> = standbys.collect();
+    let done: Vec<(String, Output)> = thread::scope(|scope| {
+        let asked: Vec<_> = standbys
+            .iter()
+            .map(|to| scope.spawn(move || (to.clone(), desk.run(&["switchover", "--to", to]))))
+            .collect();
+        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let primary = cluster.cluster().nodes()[cluster.leader()].name.clone();
+    for (to, output) in &done {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), *to == primary, "{to}: {said}");
+        assert!(output.status.success() || said.contains("came first"), "{to}: {said}");
+    }
+    let said = desk.says(&["switchover"]);
+    assert!(said.contains(&format!("in the place of {primary}")), "{said}");
+    desk.says(&["restart"]);
+}
+
+/// Nothing can be changed without a majority of etcd, and what the nodes tell is old: both are said.
+fn without_a_majority(cluster: &TestCluster, desk: &Desk) {
+    cluster.wait_ready();
+    let root = cluster.cluster().data_dir().root();
+    [0, 1].into_iter().for_each(|member| cluster.kill_etcd(member));
+    let fails = |words: &[&str]| {
+        let mut command = Command::new(SLUICE);
+        let output = command.arg("cluster").args(words).arg("--data").arg(root).output().unwrap();
+        assert!(!output.status.success(), "{words:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (page, said) = fails(&["status"]);
+    assert!(page.contains("Not certain: etcd has no majority"), "{page}");
+    assert!(said.contains("start the members of etcd that are down"), "{said}");
+    for words in [&["pause"][..], &["switchover"], &["restart"], &["config", "set", "ttl=30"]] {
+        let (_, said) = fails(words);
+        assert!(said.contains("etcd has no majority"), "{words:?}: {said}");
+    }
+    // Whoever does not know etcd's members has Patroni's word only.
+    let said = desk.fails(&["pause"]);
+    assert!(!said.contains('<') && said.contains("(etcd)"), "{said}");
+    [0, 1].into_iter().for_each(|member| cluster.start_etcd(member));
+    cluster.wait_ready();
 }
 
 /// The longest time that an entry took from before a switchover on, once writers go on behind it.
@@ -255,6 +307,20 @@ fn refusals(cluster: &TestCluster, pool: &TestPool, desk: &Desk) {
     assert!(said.contains("is the primary, whose data"), "{said}");
     let said = desk.fails(&["config", "set", "work_mem=64MB"]);
     assert!(said.contains("postgresql.parameters.work_mem=64MB"), "{said}");
+    for (setting, words) in [
+        ("synchronous_mode=banana", "quorum (a commit waits"),
+        ("ttl=abc", "a whole number, 20 or more"),
+        ("loop_wait=10", "at least loop_wait + 2 * retry_timeout, which is 26"),
+        ("postgresql.parameters.listen_addresses=*", "each node's own"),
+    ] {
+        let said = desk.fails(&["config", "set", setting]);
+        assert!(said.contains(words), "{setting}: {said}");
+    }
+    assert!(desk.says(&["config"]).contains("synchronous_mode=quorum\nsynchronous_mode_strict=true\n"));
+    // Options before it would count for nothing.
+    let mut misplaced = Command::new(SLUICE);
+    let said = failure(misplaced.args(["cluster", "config", "--rest", &desk.urls[0], "set", "ttl=30"]));
+    assert!(said.contains("'set' cannot be used with '--rest"), "{said}");
 
     fs::write(desk.file("wrong"), "nonsense\n").unwrap();
     let mut wrong = Command::new(SLUICE);

@@ -4,7 +4,7 @@
 //! member that has forgotten how it voted could vote again. It is taken out and added anew, by the others, without a
 //! vote until it has caught up.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use sluice_config::NodeMember;
 
@@ -12,8 +12,9 @@ use super::{
     super::{
         error::ClusterError,
         etcd_api::{EtcdClient, EtcdPeer},
+        tls::TlsFiles,
     },
-    FAILURES_MAX, Host, Pause, Stage,
+    FAILURES_MAX, Host, Pause, Stage, certificates, data,
 };
 use crate::event::Event;
 
@@ -82,11 +83,13 @@ impl Host {
         let mut waiting = self.waiting();
         loop {
             let done = match others.members() {
-                Err(error) => Err(format!(
-                    "no other member of etcd answers ({error})\nare the other hosts started, and their ports open? A new \
-                     cluster begins by sluice node init, on one host"
-                )),
-                Ok(members) => match next(&members, own) {
+                Err(error) => Err(self.distrust(&error.to_string()).unwrap_or_else(|| {
+                    format!(
+                        "no other member of etcd answers ({error})\nare the other hosts started, and their ports open? A new \
+                         cluster begins by sluice node init, on one host"
+                    )
+                })),
+                Ok(members) => match self.checked(&others, next(&members, own))? {
                     Next::Start(peers) => return Ok(Some(peers)),
                     Next::Namesake(url) => {
                         return Err(ClusterError::BadFile {
@@ -141,10 +144,12 @@ impl Host {
                     },
                     _ => format!("this host's etcd has no majority ({error})"),
                 },
-                Err(_) => format!(
-                    "etcd has no majority: no other member answers\nstart the other hosts; of three members two have to \
-                     run, and reach each other at their etcd_peer_port ({error})"
-                ),
+                Err(others) => self.distrust(&others.to_string()).unwrap_or_else(|| {
+                    format!(
+                        "etcd has no majority: no other member answers\nstart the other hosts; of three members two have to \
+                         run, and reach each other at their etcd_peer_port ({error})"
+                    )
+                }),
             };
             if !waiting.pause(why, pause) {
                 return Ok(false);
@@ -152,10 +157,42 @@ impl Host {
         }
     }
 
+    /// That step, if the data here are the cluster's as far as the others can say: for others this host's place in etcd is
+    /// not changed, since its own are somewhere else then.
+    fn checked(&self, others: &EtcdClient, next: Next) -> Result<Next, ClusterError> {
+        if let (Next::Add | Next::Remove(_), Some((data_dir, _))) = (&next, &self.data)
+            && let Ok(Some(system)) = others.value(&self.system_key())
+            && !system.is_empty()
+        {
+            data::check(&self.config, data_dir, &system, &self.api)?;
+        }
+        Ok(next)
+    }
+
+    /// Words for an error of hosts that do not trust each other.
+    fn distrust(&self, error: &str) -> Option<String> {
+        distrust(error, &certificates::given(&self.config), &self.config.file)
+    }
+
     /// A client of the other members.
     fn others(&self) -> Result<EtcdClient, ClusterError> {
         super::prepare::etcd_client(super::prepare::others(&self.config), &self.tls)
     }
+}
+
+/// Words for an error of TLS, by which this host and another do not trust each other.
+fn distrust(error: &str, given: &TlsFiles, file: &Path) -> Option<String> {
+    let is_of_certificate = ["invalid peer certificate", "fatal alert"].iter().any(|words| error.contains(words));
+    let dir = given.cert.parent().unwrap_or(&given.cert).display();
+    let ca = given.ca.display();
+    is_of_certificate.then(|| {
+        format!(
+            "this host and the other members of etcd do not trust each other's certificates ({error})\nthe files in {dir} are \
+             not of the authority that has made the others' ({ca}): copy the folder of this host's name here that sluice node ca \
+             has made with theirs, or correct ca_file, cert_file and key_file in {}",
+            file.display()
+        )
+    })
 }
 
 #[cfg(test)]
@@ -171,6 +208,15 @@ mod tests {
     fn peer(id: u64, name: &str, host: u8) -> EtcdPeer {
         let peer_urls = vec![format!("https://10.0.0.{host}:2380")];
         EtcdPeer { id, name: name.to_owned(), peer_urls, is_learner: false }
+    }
+
+    #[test]
+    fn certificates_of_another_authority_are_named_with_their_folder() {
+        let [ca, cert, key] = ["ca.crt", "host.crt", "host.key"].map(|name| Path::new("/etc/sluice/b").join(name));
+        let (given, file) = (TlsFiles { ca, cert, key }, Path::new("/etc/sluice/node.toml"));
+        let said = distrust("invalid peer certificate: BadSignature", &given, file).unwrap();
+        assert!(said.contains("files in /etc/sluice/b are") && said.contains("/etc/sluice/node.toml"), "{said}");
+        assert_eq!(distrust("Connection refused (os error 111)", &given, file), None);
     }
 
     #[test]

@@ -214,12 +214,17 @@ impl Host {
         Ok(true)
     }
 
-    /// Waits until the cluster has data; returns their system identifier, as Patroni keeps it in etcd.
+    /// The key under which Patroni keeps the system identifier of the cluster's data in etcd.
+    fn system_key(&self) -> String {
+        format!("/service/{}/initialize", self.config.cluster)
+    }
+
+    /// Waits until the cluster has data; returns their system identifier.
     fn wait_system(&self, pause: Pause<'_>) -> Result<Option<String>, ClusterError> {
         let etcd = self.etcd_client(self.config.own)?;
         let mut waiting = self.waiting();
         loop {
-            let why = match etcd.value(&format!("/service/{}/initialize", self.config.cluster)) {
+            let why = match etcd.value(&self.system_key()) {
                 Ok(Some(system)) if !system.is_empty() => return Ok(Some(system)),
                 Ok(_) => "the cluster has no data yet: its first host (sluice node init) has to be started".to_owned(),
                 Err(error) => format!("etcd does not answer: {error}"),
@@ -254,7 +259,9 @@ impl Host {
                 return Err(ClusterError::NotReady { waited, said, logs });
             }
             let log = node.log.display();
-            let why = format!("PostgreSQL is not running yet ({said}); {log} says what it is doing");
+            let error = keeper.patroni.log_end().and_then(|end| end.tail.last_error());
+            let error = error.map_or_else(String::new, |error| format!("\nthe last error there: {error}"));
+            let why = format!("PostgreSQL is not running yet ({said}); {log} says what it is doing{error}");
             if !waiting.pause(why, pause) {
                 return Ok(None);
             }

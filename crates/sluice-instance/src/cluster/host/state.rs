@@ -22,6 +22,9 @@ pub(crate) struct HostState {
     pub(crate) stage: Stage,
     /// The REST APIs of all hosts that have data, as of the last start.
     pub(crate) patroni: Vec<SocketAddr>,
+    /// The addresses at which the members of etcd answer, this host's first, as of the last start.
+    #[serde(default)]
+    pub(crate) etcd: Vec<SocketAddr>,
 }
 
 /// The stage that the host has come to.
@@ -53,8 +56,10 @@ impl HostState {
     pub(super) fn of(config: &NodeConfig, root: &Path) -> Result<Self, ClusterError> {
         let (cluster, name) = (config.cluster.clone(), config.own().name.clone());
         let patroni = config.members.iter().filter(|member| !member.is_witness).map(|member| member.patroni).collect();
+        let mut etcd: Vec<_> = config.members.iter().map(|member| member.etcd_client).collect();
+        etcd.rotate_left(config.own);
         let Some(state) = Self::read(root)? else {
-            return Ok(Self { cluster, name, stage: Stage::Member, patroni });
+            return Ok(Self { cluster, name, stage: Stage::Member, patroni, etcd });
         };
         if (&state.cluster, &state.name) != (&cluster, &name) {
             return Err(ClusterError::BadFile {
@@ -68,7 +73,7 @@ impl HostState {
                 ),
             });
         }
-        Ok(Self { patroni, ..state })
+        Ok(Self { patroni, etcd, ..state })
     }
 
     pub(super) fn write(&self, root: &Path) -> Result<(), ClusterError> {

@@ -1,0 +1,338 @@
+//! The values that Patroni takes from its dynamic configuration (its documentation, "Dynamic Configuration Settings"). What
+//! it would not take it drops or adjusts in silence, up to synchronous replication itself: it is refused here, before
+//! anything is written.
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use sluice_units::{Dimension, Quantity};
+
+/// The kind of a setting's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A whole number, at least so large.
+    Number(i64),
+    /// A whole number of seconds, or a time with its unit.
+    Seconds,
+    /// A size in whole megabytes, or with its unit, at least so large.
+    Megabytes(i64),
+    Switch,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Always on.
+    On,
+    /// `on`, `off` or `quorum`.
+    Synchronous,
+    /// Anything.
+    Any,
+}
+
+/// The settings of Patroni's own, by their whole names.
+const PATRONIS: [(&str, Kind); 23] = [
+    ("check_timeline", Kind::Switch),
+    ("failsafe_mode", Kind::Switch),
+    ("ignore_slots", Kind::Any),
+    ("loop_wait", Kind::Number(1)),
+    ("max_timelines_history", Kind::Number(0)),
+    ("maximum_lag_on_failover", Kind::Number(0)),
+    ("maximum_lag_on_syncnode", Kind::Number(-1)),
+    ("member_slots_ttl", Kind::Seconds),
+    ("postgresql.pg_ctl_timeout", Kind::Number(0)),
+    ("postgresql.remove_data_directory_on_diverged_timelines", Kind::Switch),
+    ("postgresql.remove_data_directory_on_rewind_failure", Kind::Switch),
+    ("postgresql.use_pg_rewind", Kind::Switch),
+    ("postgresql.use_slots", Kind::Switch),
+    ("primary_start_timeout", Kind::Number(0)),
+    ("primary_stop_timeout", Kind::Number(0)),
+    ("retry_timeout", Kind::Number(3)),
+    ("slots", Kind::Any),
+    ("standby_cluster", Kind::Any),
+    ("standby_cluster.port", Kind::Number(1)),
+    ("synchronous_mode", Kind::Synchronous),
+    ("synchronous_mode_strict", Kind::Switch),
+    ("synchronous_node_count", Kind::Number(1)),
+    ("ttl", Kind::Number(20)),
+];
+
+/// Those with names below them that are not all known here.
+const GROUPS: [&str; 4] = ["postgresql", "standby_cluster", "slots", "ignore_slots"];
+
+/// What Patroni takes from each node's own file only, and leaves out of what they share.
+const EACH_NODES: [&str; 7] =
+    ["connect_address", "proxy_address", "listen", "config_dir", "data_dir", "pgpass", "authentication"];
+
+/// Settings of PostgreSQL that Patroni gives on the command line, if their values are of these kinds; else its own default.
+const POSTGRESQLS: [(&str, Kind); 12] = [
+    ("hot_standby", Kind::On),
+    ("max_connections", Kind::Number(25)),
+    ("max_locks_per_transaction", Kind::Number(32)),
+    ("max_prepared_transactions", Kind::Number(0)),
+    ("max_replication_slots", Kind::Number(4)),
+    ("max_wal_senders", Kind::Number(3)),
+    ("max_worker_processes", Kind::Number(2)),
+    ("track_commit_timestamp", Kind::Switch),
+    ("wal_keep_segments", Kind::Number(1)),
+    ("wal_keep_size", Kind::Megabytes(16)),
+    ("wal_level", Kind::Word(&["hot_standby", "replica", "logical"])),
+    ("wal_log_hints", Kind::Switch),
+];
+
+/// The timing that Patroni begins with where nothing is set, in seconds.
+const TIMING: [(&str, i64); 3] = [("ttl", 30), ("loop_wait", 10), ("retry_timeout", 10)];
+
+/// A value of one of Patroni's own settings, as it is written; `None` removes the setting.
+pub(super) fn of_patroni(path: &[&str], value: Option<&str>) -> Result<Value> {
+    let name = path.join(".");
+    if let ["postgresql", local, ..] = path
+        && EACH_NODES.contains(local)
+    {
+        bail!(
+            "{name}: Patroni takes postgresql.{local} from each node's own patroni.yml only\nset it there, and have that \
+             Patroni read it again (patronictl reload)"
+        );
+    }
+    if matches!(path, ["postgresql"] | ["postgresql", "parameters"]) {
+        bail!(
+            "{name} has settings below it, and is not set or removed as a whole\nname one, as in postgresql.parameters.work_mem"
+        );
+    }
+    let kind = PATRONIS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+    let kind = kind.or_else(|| (path.len() > 1 && GROUPS.contains(&path[0])).then_some(Kind::Any));
+    let Some(kind) = kind else {
+        let written = value.unwrap_or_default();
+        bail!(
+            "{name:?} is no setting of Patroni's\none of PostgreSQL's is written postgresql.parameters.{name}={written}"
+        );
+    };
+    match value {
+        None if kind == Kind::Synchronous => bail!(
+            "{name} without a value would end synchronous replication\nsynchronous_mode=off does that, if it is meant; else \
+             synchronous_mode=quorum or synchronous_mode=on"
+        ),
+        None => Ok(Value::Null),
+        Some(value) => kind.read(&name, value),
+    }
+}
+
+/// A value of one of PostgreSQL's settings, as it is written; `None` removes the setting.
+pub(super) fn of_postgresql(name: &str, value: Option<&str>) -> Result<Value> {
+    let lower = name.to_ascii_lowercase();
+    match &*lower {
+        "listen_addresses" | "port" => bail!(
+            "{name} is each node's own, and Patroni does not take it from what all nodes share: it is postgresql.listen in a \
+             node's patroni.yml\nof sluice up, cluster.json has the ports; of sluice node, node.toml has address and ports"
+        ),
+        "cluster_name" => bail!("{name} is Patroni's to set: it is the cluster's scope, in each node's patroni.yml"),
+        "synchronous_standby_names" => bail!(
+            "{name} is Patroni's to set, by which standbys are there\nsynchronous_mode and synchronous_node_count say what it is \
+             to be"
+        ),
+        _ => {}
+    }
+    let Some(value) = value else { return Ok(Value::Null) };
+    let known = POSTGRESQLS.iter().find(|(known, _)| *known == lower);
+    match known {
+        // It is written as it was said, which is PostgreSQL's own way.
+        Some((_, kind)) => kind.read(name, value).map(|_| plain(value)),
+        None => Ok(plain(value)),
+    }
+}
+
+/// Sees that the lease allows for the retries, in the settings that a change leaves. Patroni makes others of them else.
+pub(super) fn check_timing(now: &Value, change: &Value) -> Result<()> {
+    if !TIMING.iter().any(|(name, _)| change.get(name).is_some()) {
+        return Ok(());
+    }
+    let [ttl, loop_wait, retry_timeout] = TIMING.map(|(name, default)| {
+        let said = change.get(name).map_or_else(|| now.get(name), Some);
+        said.and_then(Value::as_i64).unwrap_or(default)
+    });
+    let needed = 2i64.saturating_mul(retry_timeout).saturating_add(loop_wait);
+    if needed > ttl {
+        bail!(
+            "ttl={ttl} is too short for loop_wait={loop_wait} and retry_timeout={retry_timeout}: it has to be at least \
+             loop_wait + 2 * retry_timeout, which is {needed}\nset them together, as in ttl={needed} loop_wait={loop_wait} \
+             retry_timeout={retry_timeout}"
+        );
+    }
+    Ok(())
+}
+
+/// The promises that a change gives up, in words.
+pub(super) fn given_up(change: &Value) -> Vec<&'static str> {
+    let is_off = |name: &str| change.get(name) == Some(&json!(false));
+    let mut all = Vec::new();
+    if is_off("synchronous_mode") {
+        all.push(
+            "commits no longer wait for a standby: when the primary is lost, commits that were acknowledged may be lost \
+             (synchronous_mode=quorum has them wait again)",
+        );
+    }
+    if is_off("synchronous_mode_strict") {
+        all.push(
+            "commits no longer wait while no standby is there: what is acknowledged then is on the primary only \
+             (synchronous_mode_strict=on has them wait again)",
+        );
+    }
+    all
+}
+
+impl Kind {
+    /// The values that it allows, in words.
+    fn allows(self) -> String {
+        match self {
+            Self::Number(least) => format!("a whole number, {least} or more"),
+            Self::Seconds => "a time: a whole number of seconds, or with a unit, as in 30min".to_owned(),
+            Self::Megabytes(least) => format!("a size of {least}MB or more: in megabytes, or with a unit"),
+            Self::Switch => "on or off".to_owned(),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::On => "on: a standby that nobody can ask would not be known to Patroni".to_owned(),
+            Self::Synchronous => {
+                "quorum (a commit waits for any of the standbys), on (for one that is chosen) or off (for none)"
+                    .to_owned()
+            }
+            Self::Any => "anything".to_owned(),
+        }
+    }
+
+    fn read(self, name: &str, value: &str) -> Result<Value> {
+        let number = || value.parse::<i64>().ok();
+        let word = value.to_ascii_lowercase();
+        let read = match self {
+            Self::Number(least) => number().filter(|number| *number >= least).map(Value::from),
+            Self::Seconds => match Quantity::with_unit(value, Dimension::Time) {
+                Some(time) if time.amount >= 0.0 => Some(plain(value)),
+                _ => number().filter(|number| *number >= 0).map(Value::from),
+            },
+            Self::Megabytes(least) => {
+                const MEGABYTE: f64 = 1024.0 * 1024.0;
+                let bytes = Quantity::with_unit(value, Dimension::Bytes).map(|size| size.amount);
+                let bytes = bytes.or_else(|| number().map(|number| number as f64 * MEGABYTE));
+                bytes.filter(|bytes| *bytes >= least as f64 * MEGABYTE).map(|_| plain(value))
+            }
+            Self::Switch => switch(&word).map(Value::from),
+            Self::Word(words) => words.contains(&&*word).then(|| plain(value)),
+            Self::On => switch(&word).filter(|is_on| *is_on).map(Value::from),
+            Self::Synchronous if word == "quorum" => Some(json!("quorum")),
+            // Plainly: what it gives up is not to be had by a number.
+            Self::Synchronous if matches!(&*word, "0" | "1") => None,
+            Self::Synchronous => switch(&word).map(Value::from),
+            Self::Any => Some(plain(value)),
+        };
+        match read {
+            Some(value) => Ok(value),
+            None => bail!("{name}={value} is nothing that Patroni takes\nallowed is {}", self.allows()),
+        }
+    }
+}
+
+/// Patroni's words for true and false (`parse_bool`).
+fn switch(word: &str) -> Option<bool> {
+    match word {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A value as JSON: a number, true or false, a text.
+fn plain(value: &str) -> Value {
+    // PostgreSQL's on and off mean nothing to Patroni but as texts, which its parameters are.
+    serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_by_their_kinds() {
+        for (name, value, expected) in [
+            ("ttl", "30", json!(30)),
+            ("synchronous_mode", "quorum", json!("quorum")),
+            ("synchronous_mode", "on", json!(true)),
+            ("synchronous_mode", "off", json!(false)),
+            ("failsafe_mode", "true", json!(true)),
+            ("maximum_lag_on_syncnode", "-1", json!(-1)),
+            ("member_slots_ttl", "30min", json!("30min")),
+            ("member_slots_ttl", "1800", json!(1800)),
+            ("postgresql.use_slots", "off", json!(false)),
+            ("slots.audit.type", "physical", json!("physical")),
+        ] {
+            let path: Vec<_> = name.split('.').collect();
+            assert_eq!(of_patroni(&path, Some(value)).unwrap(), expected, "{name}={value}");
+        }
+        for (name, value, expected) in [
+            ("work_mem", "64MB", json!("64MB")),
+            ("max_connections", "200", json!(200)),
+            ("wal_keep_size", "1GB", json!("1GB")),
+            ("wal_level", "logical", json!("logical")),
+            ("track_commit_timestamp", "on", json!("on")),
+        ] {
+            assert_eq!(of_postgresql(name, Some(value)).unwrap(), expected, "{name}={value}");
+        }
+        assert_eq!(of_patroni(&["ttl"], None).unwrap(), Value::Null);
+        assert_eq!(of_postgresql("work_mem", None).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn what_patroni_would_drop_or_adjust_is_refused() {
+        for (name, value, said) in [
+            ("synchronous_mode", Some("banana"), "allowed is quorum"),
+            ("synchronous_mode", Some("0"), "allowed is quorum"),
+            ("synchronous_mode", None, "synchronous_mode=off does that"),
+            ("ttl", Some("abc"), "allowed is a whole number, 20 or more"),
+            ("ttl", Some("5"), "20 or more"),
+            ("ttl", Some("20.5"), "20 or more"),
+            ("loop_wait", Some("0"), "1 or more"),
+            ("retry_timeout", Some("2"), "3 or more"),
+            ("synchronous_node_count", Some("0"), "1 or more"),
+            ("failsafe_mode", Some("maybe"), "allowed is on or off"),
+            ("member_slots_ttl", Some("-1"), "a time"),
+            ("postgresql", None, "name one"),
+            ("postgresql.parameters", Some("{}"), "name one"),
+            ("postgresql.listen", Some("*:5432"), "each node's own patroni.yml"),
+            ("work_mem", Some("64MB"), "is written postgresql.parameters.work_mem=64MB"),
+        ] {
+            let path: Vec<_> = name.split('.').collect();
+            let error = of_patroni(&path, value).unwrap_err().to_string();
+            assert!(error.contains(said), "{name}={value:?}: {error}");
+        }
+        for (name, value, said) in [
+            ("listen_addresses", Some("*"), "postgresql.listen"),
+            ("PORT", None, "cluster.json"),
+            ("synchronous_standby_names", Some("*"), "synchronous_node_count"),
+            ("hot_standby", Some("off"), "allowed is on"),
+            ("max_connections", Some("10"), "25 or more"),
+            ("wal_keep_size", Some("1MB"), "16MB or more"),
+            ("wal_level", Some("minimal"), "one of hot_standby, replica, logical"),
+        ] {
+            let error = of_postgresql(name, value).unwrap_err().to_string();
+            assert!(error.contains(said), "{name}={value:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_lease_allows_for_the_retries() {
+        let now = json!({ "ttl": 20, "loop_wait": 2, "retry_timeout": 8 });
+        for change in [json!({ "ttl": 17 }), json!({ "loop_wait": 10 }), json!({ "retry_timeout": 10 })] {
+            assert!(check_timing(&now, &change).is_err(), "{change}");
+        }
+        let error = check_timing(&now, &json!({ "loop_wait": 10 })).unwrap_err().to_string();
+        assert!(error.contains("which is 26") && error.contains("ttl=26"), "{error}");
+        for change in
+            [json!({ "ttl": 30, "loop_wait": 10 }), json!({ "loop_wait": 4 }), json!({ "failsafe_mode": true })]
+        {
+            check_timing(&now, &change).unwrap();
+        }
+        // Removed, it is Patroni's default.
+        assert!(check_timing(&now, &json!({ "loop_wait": null })).is_err());
+        check_timing(&json!({ "loop_wait": 60 }), &json!({ "failsafe_mode": true })).unwrap();
+    }
+
+    #[test]
+    fn what_is_given_up_is_said() {
+        assert_eq!(given_up(&json!({ "synchronous_mode": "quorum", "synchronous_mode_strict": true })).len(), 0);
+        assert!(given_up(&json!({ "synchronous_mode": false }))[0].contains("may be lost"));
+        assert!(given_up(&json!({ "synchronous_mode_strict": false }))[0].contains("on the primary only"));
+    }
+}
