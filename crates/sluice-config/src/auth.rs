@@ -14,8 +14,9 @@ use crate::{
 };
 
 pub(crate) const RULES: &[&str] = &[
-    "Every method but `\"trust\"` needs `users_file` or `[auth.lookup]`. With both, the users of the file are not looked up, \
-     whatever their secrets on the server are; one whose secret in the file is empty can't log in by password.",
+    "Every method but `\"trust\"` needs `users_file` or `[auth.lookup]`. With both, the users of the file go by the secrets \
+     there, whatever they are on the server, and one whose secret there is empty can't log in by password; rules that name \
+     roles still ask the server which ones a user has.",
     "`\"trust\"` looks nothing up, so it excludes `[auth.lookup]`; with it, a `users_file` serves for logging in to \
      servers.",
     "`\"trust\"` on an address that other hosts can reach needs `trust_anyone = true`, which no other method takes.",

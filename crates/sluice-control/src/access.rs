@@ -23,9 +23,16 @@ impl Access {
     pub fn for_servers(&self, role: &str) -> Option<&StoredSecret> {
         let listed = match &self.users {
             Users::Listed(users) => users.get(role),
-            Users::LookedUp(look_up) => look_up.listed.get(role)?.as_ref(),
+            Users::LookedUp(_, listed) => listed.get(role)?.as_ref(),
         };
         listed.filter(|secret| secret.is_enough_to_log_in())
+    }
+
+    /// Whether users are looked up as by another one, and let in by the same policy: others may be listed.
+    pub fn looks_up_as(&self, other: &Self) -> bool {
+        let are_alike =
+            matches!((&self.users, &other.users), (Users::LookedUp(one, _), Users::LookedUp(two, _)) if one == two);
+        are_alike && self.policy == other.policy
     }
 }
 
@@ -110,8 +117,8 @@ pub struct Encryption {
 pub enum Users {
     /// All of them are known, by the users' names.
     Listed(HashMap<String, StoredSecret>),
-    /// They are asked for one by one, but for those that are listed.
-    LookedUp(LookUp),
+    /// They are asked for one by one, but for those that are listed: without a secret, nobody can prove to be that user.
+    LookedUp(LookUp, HashMap<String, Option<StoredSecret>>),
 }
 
 impl Users {
@@ -119,7 +126,7 @@ impl Users {
     pub fn listed(&self) -> Vec<&str> {
         match self {
             Self::Listed(users) => users.keys().map(String::as_str).collect(),
-            Self::LookedUp(look_up) => look_up.listed.keys().map(String::as_str).collect(),
+            Self::LookedUp(_, listed) => listed.keys().map(String::as_str).collect(),
         }
     }
 }
@@ -159,8 +166,6 @@ impl Admin {
 /// A look-up of secrets on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookUp {
-    /// The users that are not asked for, with their secrets; without one nobody can prove to be that user.
-    pub listed: HashMap<String, Option<StoredSecret>>,
     /// The server to ask.
     pub address: Address,
     /// The cluster whose primary that is; `None`: it is one server.

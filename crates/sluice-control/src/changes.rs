@@ -192,8 +192,8 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
     }
     match (&before.users, &now.users) {
         (Users::Listed(before), Users::Listed(now)) => listed(found, before, now),
-        (Users::LookedUp(before), Users::LookedUp(now)) => {
-            listed(found, &before.listed, &now.listed);
+        (Users::LookedUp(before, listed_before), Users::LookedUp(now, listed_now)) => {
+            listed(found, listed_before, listed_now);
             if let Some((before, now)) = moved((&before.cluster, &before.address), (&now.cluster, &now.address)) {
                 found.compare("auth.lookup: server", &before, &now);
             }
@@ -207,7 +207,7 @@ fn access(found: &mut Differences, before: &Access, now: &Access) {
         (before, now) => {
             let source = |users: &Users| match users {
                 Users::Listed(_) => "a file",
-                Users::LookedUp(_) => "looked up",
+                Users::LookedUp(..) => "looked up",
             };
             found.compare("users", &source(before), &source(now));
         }

@@ -111,7 +111,7 @@ impl Control {
 /// The server whose rules count, if one's do.
 fn asked<'a>(policy: &Policy, users: &'a Users) -> Option<&'a Address> {
     match (policy, users) {
-        (Policy::ServerRules(_), Users::LookedUp(look_up)) => Some(&look_up.address),
+        (Policy::ServerRules(_), Users::LookedUp(look_up, _)) => Some(&look_up.address),
         _ => None,
     }
 }
@@ -225,7 +225,6 @@ mod tests {
         let asking = |host: &str| {
             let address = Address::Tcp(host.to_owned(), 5432);
             let look_up = LookUp {
-                listed: HashMap::new(),
                 address: address.clone(),
                 cluster: None,
                 tls: None,
@@ -236,7 +235,7 @@ mod tests {
                 asks_roles: true,
                 cache: Duration::ZERO,
             };
-            let access = Access { policy: Policy::ServerRules(None), users: Users::LookedUp(look_up) };
+            let access = Access { policy: Policy::ServerRules(None), users: Users::LookedUp(look_up, HashMap::new()) };
             (address, Configuration { access, ..configuration() })
         };
         let told = |text: &str| {

@@ -295,7 +295,7 @@ fn located(mut database: Database, primaries: &HashMap<Arc<str>, Primary>) -> Da
 
 /// The same for where secrets are looked up.
 fn locate_look_up(access: &mut Access, primaries: &HashMap<Arc<str>, Primary>) {
-    if let Users::LookedUp(look_up) = &mut access.users
+    if let Users::LookedUp(look_up, _) = &mut access.users
         && let Some(primary) = look_up.cluster.as_ref().and_then(|cluster| primaries.get(cluster))
     {
         look_up.address = primary.address.clone();

@@ -67,8 +67,8 @@ pub struct Client {
     pub peer: PeerAddress,
     /// The time at which it connected.
     pub connected_at: Time,
-    /// The time since which it logs in, as far as that counts.
-    pub login_since: Time,
+    /// The time since which it logs in; `None`: it does not count now.
+    pub login_since: Option<Time>,
     /// The encryption of its connection.
     pub encryption: ClientEncryption,
     /// Its leave to be connected.
@@ -263,7 +263,7 @@ impl Client {
             serial,
             peer,
             connected_at: now,
-            login_since: now,
+            login_since: Some(now),
             encryption: ClientEncryption::None,
             connected: None,
             admitted: None,

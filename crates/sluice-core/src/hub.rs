@@ -434,7 +434,10 @@ impl Hub {
         let before =
             std::mem::replace(&mut *self.snapshot.write().unwrap_or_else(PoisonError::into_inner), snapshot.clone());
         if !Arc::ptr_eq(&before.access, &snapshot.access) {
-            self.secrets.moved();
+            // Who is listed besides changes nothing of what was found.
+            if !snapshot.access.looks_up_as(&before.access) {
+                self.secrets.moved();
+            }
             for pool in pools.values() {
                 pool.know_listed(&snapshot.access);
             }

@@ -93,6 +93,16 @@ pub struct Account {
     pub role: Option<Role>,
 }
 
+impl Account {
+    /// The same of a user whose secret is listed, whatever it is on the server.
+    fn with(self, listed: &Option<Secret>) -> Self {
+        Self { secret: listed.clone(), ..self }
+    }
+}
+
+/// The users that are listed beside a look-up, with their secrets.
+type Listed = HashMap<String, Option<Secret>>;
+
 /// A role on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
@@ -137,8 +147,13 @@ impl Secrets {
     pub fn get(&self, access: &Access, now: Time, user: &str, client: ClientRef) -> Known {
         match &access.users {
             Users::Listed(users) => Known::Now(Ok(users.get(user).cloned().into())),
-            Users::LookedUp(look_up) => match look_up.listed.get(user) {
-                Some(secret) => Known::Now(Ok(secret.clone().into())),
+            Users::LookedUp(look_up, listed) => match listed.get(user) {
+                Some(secret) if !look_up.asks_roles => Known::Now(Ok(secret.clone().into())),
+                // The server knows its roles alone.
+                Some(secret) => match self.look_up(look_up, now, user, client) {
+                    Known::Now(found) => Known::Now(found.map(|account| account.with(secret))),
+                    later @ Known::Later { .. } => later,
+                },
                 None => self.look_up(look_up, now, user, client),
             },
         }
@@ -158,20 +173,21 @@ impl Secrets {
         verifier
     }
 
-    /// Makes the verifiers of all passwords that are listed in clear, so that no first log-in takes longer than that of a
-    /// user that does not exist.
+    /// Makes the verifiers of passwords that are listed in clear, as many as are remembered, so that no first log-in takes
+    /// longer than that of a user that does not exist. It takes its time.
     pub fn derive(&self, access: &Access) {
-        let of_plain = |(user, secret): (&str, &Secret)| {
-            if let Secret::Plain(password) = secret {
-                self.verifier(user, password);
+        let of_plain = |(user, secret): (&String, &Secret)| match secret {
+            Secret::Plain(password) => Some((user.clone(), password.clone())),
+            Secret::Md5(_) | Secret::Scram(_) => None,
+        };
+        let passwords: Vec<_> = match &access.users {
+            Users::Listed(users) => users.iter().filter_map(of_plain).collect(),
+            Users::LookedUp(_, listed) => {
+                listed.iter().filter_map(|(user, secret)| of_plain((user, secret.as_ref()?))).collect()
             }
         };
-        match &access.users {
-            Users::Listed(users) => users.iter().map(|(user, secret)| (&**user, secret)).for_each(of_plain),
-            Users::LookedUp(look_up) => {
-                let listed = look_up.listed.iter().filter_map(|(user, secret)| Some((&**user, secret.as_ref()?)));
-                listed.for_each(of_plain);
-            }
+        for (user, password) in passwords.iter().take(REMEMBERED_MAX.get()) {
+            self.verifier(user, password);
         }
     }
 
@@ -228,7 +244,7 @@ impl Secrets {
     pub fn are_of_scram(&self, access: &Access) -> bool {
         match &access.users {
             Users::Listed(users) => users.values().any(|secret| matches!(secret, Secret::Scram(_))),
-            Users::LookedUp(_) => self.of_scram.load(Ordering::Relaxed),
+            Users::LookedUp(..) => self.of_scram.load(Ordering::Relaxed),
         }
     }
 
@@ -246,10 +262,16 @@ impl Secrets {
         asked.map(|asked| asked.waiting).unwrap_or_default()
     }
 
-    /// The last answer of a look-up, however old, unless it may be from where the secrets were before.
-    pub fn last(&self, user: &str) -> Option<Found> {
+    /// The last answer of a look-up, however old, unless it may be from where the secrets were before, or the user need not
+    /// be looked up any more.
+    pub fn last(&self, (look_up, listed): (&LookUp, &Listed), user: &str) -> Option<Found> {
         let moved_at = self.moved_at.load(Ordering::Acquire);
-        self.answers().known.peek(user).filter(|answer| answer.changes >= moved_at).map(|answer| answer.found.clone())
+        let found = self.answers().known.peek(user).filter(|it| it.changes >= moved_at).map(|it| it.found.clone())?;
+        match listed.get(user) {
+            Some(_) if !look_up.asks_roles => None,
+            Some(secret) => Some(found.map(|account| account.with(secret))),
+            None => Some(found),
+        }
     }
 
     /// The count of changes after which secrets are looked up again.
@@ -309,10 +331,8 @@ mod tests {
         Secrets::new([3; 32])
     }
 
-    fn get(secrets: &Secrets, now: Time, user: &str) -> Known {
-        let plain = Secret::Plain("listed".to_owned());
-        let look_up = LookUp {
-            listed: HashMap::from([("listed".to_owned(), Some(plain)), ("without".to_owned(), None)]),
+    fn look_up(asks_roles: bool) -> LookUp {
+        LookUp {
             cluster: None,
             tls: None,
             address: Address::Tcp("localhost".to_owned(), 5432),
@@ -320,11 +340,29 @@ mod tests {
             user: "asks".to_owned(),
             password: None,
             query: "select $1".to_owned(),
-            asks_roles: false,
+            asks_roles,
             cache: TTL,
-        };
-        let access = Access { policy: Policy::Method(Method::ScramSha256), users: Users::LookedUp(look_up) };
+        }
+    }
+
+    fn listed() -> Listed {
+        let plain = Secret::Plain("listed".to_owned());
+        HashMap::from([("listed".to_owned(), Some(plain)), ("without".to_owned(), None)])
+    }
+
+    fn get_by(look_up: LookUp, secrets: &Secrets, user: &str) -> Known {
+        let access = Access { policy: Policy::Method(Method::ScramSha256), users: Users::LookedUp(look_up, listed()) };
+        secrets.get(&access, NOW, user, CLIENT)
+    }
+
+    fn get(secrets: &Secrets, now: Time, user: &str) -> Known {
+        let users = Users::LookedUp(look_up(false), listed());
+        let access = Access { policy: Policy::Method(Method::ScramSha256), users };
         secrets.get(&access, now, user, CLIENT)
+    }
+
+    fn last(secrets: &Secrets, user: &str) -> Option<Found> {
+        secrets.last((&look_up(false), &listed()), user)
     }
 
     fn is_asked_for(secrets: &Secrets, now: Time, user: &str) -> bool {
@@ -350,7 +388,7 @@ mod tests {
             assert!(is_asked_for(&secrets, NOW, "a"));
             secrets.moved();
             secrets.found(NOW, "a", Ok(found.clone().into()));
-            assert!(secrets.last("a").is_none(), "those who waited for it get it from there, too");
+            assert!(last(&secrets, "a").is_none(), "those who waited for it get it from there, too");
             assert!(is_asked_for(&secrets, NOW, "a"));
             secrets.found(NOW, "a", Ok(found.clone().into()));
             assert!(is_known(NOW));
@@ -361,10 +399,20 @@ mod tests {
     #[test]
     fn users_that_are_listed_are_not_looked_up() {
         let secrets = secrets();
-        let listed = Some(Secret::Plain("listed".to_owned()));
-        assert!(matches!(get(&secrets, NOW, "listed"), Known::Now(Ok(it)) if it.secret == listed));
+        let plain = Some(Secret::Plain("listed".to_owned()));
+        assert!(matches!(get(&secrets, NOW, "listed"), Known::Now(Ok(it)) if it.secret == plain));
         assert!(matches!(get(&secrets, NOW, "without"), Known::Now(Ok(it)) if it.secret.is_none()));
         assert!(is_asked_for(&secrets, NOW, "another"));
+        // Rules may ask for their roles, which the server knows.
+        let by_roles = |user: &str| get_by(look_up(true), &secrets, user);
+        assert!(matches!(by_roles("listed"), Known::Later { ask: true }));
+        let roles = Arc::new(["staff"].into_iter().collect::<Roles>());
+        let secret = Some(Secret::Plain("of the server".to_owned()));
+        secrets.found(NOW, "listed", Ok(Account { secret, roles: roles.clone(), role: None }));
+        for known in [by_roles("listed"), Known::Now(secrets.last((&look_up(true), &listed()), "listed").unwrap())] {
+            assert!(matches!(known, Known::Now(Ok(it)) if it.secret == plain && it.roles == roles));
+        }
+        assert!(last(&secrets, "listed").is_none());
     }
 
     #[test]
@@ -386,7 +434,7 @@ mod tests {
         assert!(is_asked_for(&secrets, NOW, "a"));
         let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "no"));
         assert_eq!(secrets.found(NOW, "a", Err(error.clone())), [CLIENT]);
-        assert!(matches!(secrets.last("a"), Some(Err(it)) if it == error));
+        assert!(matches!(last(&secrets, "a"), Some(Err(it)) if it == error));
         assert!(is_asked_for(&secrets, NOW, "a"));
     }
 

@@ -5,9 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use sluice_config::{Config, DatabaseConfig, LookupConfig, Report, ServerAddress, users};
 use sluice_control::{
     Configuration, Database,
-    access::{Access, LookUp, Policy, Users},
+    access::{Access, LookUp, Method, Policy, Users},
     address::Address,
 };
+use sluice_core::hub::Hub;
 use sluice_wire::secret::Secret;
 
 use crate::net::sockets;
@@ -57,6 +58,18 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
     })
 }
 
+/// Makes the verifiers of the passwords that stand in a file in clear, where clients are asked by SCRAM, on a thread of
+/// its own: nobody waits for that, and until it is done a first log-in takes a little longer.
+pub(crate) fn derive(hub: Arc<Hub>, access: Access) {
+    if matches!(access.policy, Policy::Method(Method::Trust | Method::Md5)) {
+        return;
+    }
+    let derive = move || hub.secrets.derive(&access);
+    if let Err(error) = std::thread::Builder::new().name("verifiers".to_owned()).spawn(derive) {
+        tracing::warn!("verifiers are made at the first log-ins: no thread for that: {error}");
+    }
+}
+
 /// The cluster whose primary a database's server is.
 fn cluster_of(database: &DatabaseConfig) -> Option<Arc<str>> {
     match &database.server {
@@ -83,8 +96,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, O
         // A valid configuration has it.
         return Users::Listed(HashMap::new());
     };
-    Users::LookedUp(LookUp {
-        listed,
+    let look_up = LookUp {
         address: sockets::address(&database.server),
         cluster: cluster_of(database),
         tls: database.tls.clone(),
@@ -98,5 +110,6 @@ fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, O
             Policy::ServerRules(_) => true,
         },
         cache: look_up.cache,
-    })
+    };
+    Users::LookedUp(look_up, listed)
 }

@@ -173,7 +173,7 @@ impl Asker {
     /// The time for which clients of the cluster that is asked wait for a primary; `None`: it is one server.
     fn failover_timeout(&self) -> Option<Duration> {
         let snapshot = self.hub.snapshot();
-        let Users::LookedUp(LookUp { cluster: Some(cluster), .. }) = &snapshot.access.users else { return None };
+        let Users::LookedUp(LookUp { cluster: Some(cluster), .. }, _) = &snapshot.access.users else { return None };
         let is_its = |database: &&Arc<Database>| database.cluster.as_ref() == Some(cluster);
         snapshot.databases.iter().filter(is_its).find_map(|database| database.pool.failover_timeout)
     }
@@ -181,7 +181,7 @@ impl Asker {
     /// A connection that is in the middle of something when its time is over is not used again.
     async fn attempt(&self, user: &str) -> Result<Account, String> {
         let access = self.hub.snapshot().access.clone();
-        let Users::LookedUp(look_up) = &access.users else {
+        let Users::LookedUp(look_up, _) = &access.users else {
             return Err("secrets are no longer looked up".to_owned());
         };
         if matches!(access.policy, Policy::ServerRules(None)) {

@@ -61,7 +61,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, told: mpsc::S
     loop {
         let begun = Instant::now();
         let access = hub.snapshot().access.clone();
-        if let (Policy::ServerRules(rules), Users::LookedUp(look_up)) = (&access.policy, &access.users) {
+        if let (Policy::ServerRules(rules), Users::LookedUp(look_up, _)) = (&access.policy, &access.users) {
             let news = follower.look(look_up, rules.is_some()).await;
             if let Some(rules) = news
                 && told.send((look_up.address.clone(), rules)).await.is_err()
@@ -389,7 +389,6 @@ mod tests {
 
     fn look_up() -> LookUp {
         LookUp {
-            listed: std::collections::HashMap::new(),
             cluster: None,
             address: Address::Tcp("db".to_owned(), 5432),
             tls: None,

@@ -124,8 +124,8 @@ impl Service {
         let control = Control::new(files::configuration(&config)?);
         let mut hub = Hub::new(control.snapshot().clone(), nonces(inherited.mock_seed)?, workers);
         hub.predecessor = inherited.cancels.map(Address::Unix);
-        hub.secrets.derive(&control.snapshot().access);
         let hub = Arc::new(hub);
+        files::derive(hub.clone(), (*control.snapshot().access).clone());
         let listening = Listening::open(&config, inherited.listeners)?;
         let http = listening.for_http().map_err(system("share the listening sockets"))?;
         let (look_ups, requests) = lookup::requests();

@@ -44,8 +44,9 @@ impl Conversion {
                 "scram-sha-256"
             }
             "pam" => {
-                let what = "has no counterpart yet: scram-sha-256 in its place, for all clients";
-                self.note(entry, what);
+                let what = "CLIENTS MAY GET IN THAT COULD NOT: it has no counterpart yet, and scram-sha-256 stands in its place: \
+                            whoever PAM would refuse gets in by a secret of auth_file, or of auth_user's look-up";
+                self.first(Some(entry.line), &entry.key, what);
                 "scram-sha-256"
             }
             other => {

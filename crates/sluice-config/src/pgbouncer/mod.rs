@@ -271,12 +271,16 @@ impl Conversion {
                     let converted = self.value(entry, key, &kind, text).unwrap_or_else(|| 0.into());
                     database.insert(name, converted.into());
                 }
+                key @ ("auth_user" | "auth_query" | "auth_dbname") => {
+                    let what = format!(
+                        "{key}: CLIENTS MAY GET IN THAT COULD NOT: there is one look-up for all databases, which may find \
+                         other users: set it under [auth.lookup]"
+                    );
+                    self.first(Some(entry.line), &entry.key, &what);
+                }
                 key => {
                     let why = match (key, counterpart(key)) {
                         ("reserve_pool", _) => "there is no reserve: make the pool larger",
-                        ("auth_user" | "auth_query" | "auth_dbname", _) => {
-                            "there is one look-up for all databases: set it under [auth.lookup]"
-                        }
                         ("connect_query", _) => "has no counterpart",
                         (_, Some(Counterpart::Missing(why) | Counterpart::Unneeded(why))) => why,
                         (_, Some(Counterpart::Key(..))) => "is not for single databases",
@@ -364,7 +368,12 @@ impl Conversion {
             let database = if named == "*" { "postgres" } else { named };
             self.lookup.insert("database", value(database));
             let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
-            self.say(None, "auth_query", what, true);
+            if self.lookup.contains_key("query") {
+                let what = format!("CLIENTS MAY GET IN THAT COULD NOT: {what}: the query may find other users there");
+                self.first(None, "auth_query", &what);
+            } else {
+                self.say(None, "auth_query", what, true);
+            }
         }
         let what = "unless the server lets the role in without one, write its password to a file, and name that by \
                     password_file under [auth.lookup]: it is not taken from auth_file";

@@ -44,7 +44,7 @@ pub(crate) fn expected(model: &Model) -> Content {
             None => database.address = model.place(database.cluster.as_ref(), &database.address),
         }
     }
-    if let Users::LookedUp(look_up) = &mut configuration.access.users {
+    if let Users::LookedUp(look_up, _) = &mut configuration.access.users {
         look_up.address = model.place(look_up.cluster.as_ref(), &look_up.address);
     }
     if let Policy::ServerRules(rules) = &mut configuration.access.policy {
@@ -155,7 +155,7 @@ fn readers(database: &Database, model: &Model) {
 
 /// Secrets are looked up where the database is whose server is asked, and rules are that server's.
 fn look_up(snapshot: &Snapshot, model: &Model) {
-    let Users::LookedUp(look_up) = &snapshot.access.users else { return };
+    let Users::LookedUp(look_up, _) = &snapshot.access.users else { return };
     let asked = model.asks.as_ref().expect("a database's server is asked");
     let database = snapshot.databases.iter().find(|it| it.name == *asked).expect("it is there");
     assert_eq!(look_up.cluster, database.cluster);

@@ -228,14 +228,20 @@ impl Operator {
                     users.insert(user.to_owned(), StoredSecret::Plain(secret));
                 }
             }
-            Users::LookedUp(_) if rng.percent(30) => self.asks = Some(rng.pick(&NAMES).map(str::to_owned)),
-            Users::LookedUp(look_up) => {
+            Users::LookedUp(..) if rng.percent(30) => self.asks = Some(rng.pick(&NAMES).map(str::to_owned)),
+            Users::LookedUp(_, listed) if rng.percent(30) => {
+                let user = rng.pick(&USERS);
+                if listed.remove(user).is_none() {
+                    listed.insert(user.to_owned(), rng.percent(70).then(|| StoredSecret::Plain(secret)));
+                }
+            }
+            Users::LookedUp(look_up, _) => {
                 let before = look_up.clone();
                 *look_up = some_of!(
                     rng,
                     new,
                     before,
-                    LookUp { listed, address, cluster, tls, dbname, user, password, query, asks_roles, cache }
+                    LookUp { address, cluster, tls, dbname, user, password, query, asks_roles, cache }
                 );
             }
         }
@@ -250,7 +256,7 @@ impl Operator {
         }
         self.asks = Some(rng.pick(&NAMES).map(str::to_owned));
         let secret = self.secret(rng);
-        self.configuration.access.users = Users::LookedUp(look_up(rng, secret));
+        self.configuration.access.users = Users::LookedUp(look_up(rng, secret), HashMap::new());
     }
 
     fn change_surroundings(&mut self, rng: &mut Rng) {
@@ -282,7 +288,7 @@ impl Operator {
                 (None, _) => {}
             }
         }
-        if let Users::LookedUp(look_up) = &mut access.users {
+        if let Users::LookedUp(look_up, _) = &mut access.users {
             let database = databases.iter().find(|it| Some(&it.name) == asks.as_ref()).or(databases.first());
             *asks = database.map(|it| it.name.clone());
             match database {
@@ -335,7 +341,6 @@ pub(crate) fn rules(rng: &mut Rng) -> Arc<AccessRules> {
 /// Its place is that of a database.
 fn look_up(rng: &mut Rng, secret: String) -> LookUp {
     LookUp {
-        listed: USERS.iter().filter(|_| rng.percent(30)).map(|user| ((*user).to_owned(), None)).collect(),
         address: Address::Primary("replaced".into()),
         cluster: None,
         tls: None,

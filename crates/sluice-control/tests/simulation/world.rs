@@ -117,7 +117,7 @@ impl Model {
     /// The server whose rules count, if one's do.
     pub(crate) fn asked(&self) -> Option<Address> {
         match (&self.configuration.access.policy, &self.configuration.access.users) {
-            (Policy::ServerRules(_), Users::LookedUp(it)) => Some(self.place(it.cluster.as_ref(), &it.address)),
+            (Policy::ServerRules(_), Users::LookedUp(it, _)) => Some(self.place(it.cluster.as_ref(), &it.address)),
             _ => None,
         }
     }

@@ -109,8 +109,8 @@ impl Engine {
         self.account_awaited(now, client);
         // Unless the configuration has listed it since.
         let found = match &self.snapshot.access.users {
-            Users::LookedUp(look_up) if !look_up.listed.contains_key(&wish.user) => self.hub.secrets.last(&wish.user),
-            Users::Listed(_) | Users::LookedUp(_) => None,
+            Users::Listed(_) => None,
+            Users::LookedUp(look_up, listed) => self.hub.secrets.last((look_up, listed), &wish.user),
         };
         let followed = match found {
             Some(found) => self.account_known(now, client.id, wish, found, io),

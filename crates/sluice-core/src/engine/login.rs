@@ -306,7 +306,12 @@ impl Engine {
             Users::Listed(users) => {
                 access.policy == login.asked_by.policy && users.get(&login.wish.user) == login.secret.as_ref()
             }
-            Users::LookedUp(_) => *access == login.asked_by,
+            Users::LookedUp(_, listed) => {
+                let user = &login.wish.user;
+                let is_listed_as =
+                    |before: &Users| matches!(before, Users::LookedUp(_, it) if it.get(user) == listed.get(user));
+                access.looks_up_as(&login.asked_by) && is_listed_as(&login.asked_by.users)
+            }
         };
         if is_the_same {
             return Ok(());

@@ -16,14 +16,15 @@ use super::Engine;
 impl Engine {
     /// A client's time begins, for the first time or anew.
     pub(super) fn begin_login_time(&mut self, now: Time, client: ClientRef) {
-        self.clients[client.id].login_since = now;
+        self.clients[client.id].login_since = Some(now);
         self.forget_logins();
         self.logins.push_back((now, client));
     }
 
-    /// The account of a client has been found, or not. What it waited for a primary is no time of its own.
+    /// The account of a client has been found, or not. What it waited for a primary is no time of its own, and its time
+    /// may have been forgotten meanwhile, by a configuration that is another one by now.
     pub(super) fn account_awaited(&mut self, now: Time, client: ClientRef) {
-        if self.asks_a_cluster() {
+        if self.asks_a_cluster() || self.clients[client.id].login_since.is_none() {
             self.begin_login_time(now, client);
         }
     }
@@ -47,12 +48,12 @@ impl Engine {
     /// Forgets the first log-ins that have ended, well or not, and those whose time does not count now.
     fn forget_logins(&mut self) {
         while let Some((since, client)) = self.logins.front() {
-            let is_open = self.is_current(*client)
-                && self.clients[client.id].login_since == *since
-                && !self.is_known(client.id)
-                && !self.awaits_primary(client.id);
-            if is_open {
-                return;
+            let id = client.id;
+            if self.is_current(*client) && self.clients[id].login_since == Some(*since) && !self.is_known(id) {
+                if !self.awaits_primary(id) {
+                    return;
+                }
+                self.clients[id].login_since = None;
             }
             self.logins.pop_front();
         }
@@ -64,6 +65,6 @@ impl Engine {
     }
 
     fn asks_a_cluster(&self) -> bool {
-        matches!(&self.snapshot.access.users, Users::LookedUp(look_up) if look_up.cluster.is_some())
+        matches!(&self.snapshot.access.users, Users::LookedUp(look_up, _) if look_up.cluster.is_some())
     }
 }

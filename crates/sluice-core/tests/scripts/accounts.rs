@@ -38,18 +38,20 @@ fn ruled(text: &str, maps: &str) -> Table {
     let mut table = Table::new(one());
     table.changes(|configuration| {
         configuration.access.policy = Policy::Rules(rules(text, maps));
-        configuration.access.users = Users::LookedUp(LookUp {
-            listed: HashMap::new(),
-            cluster: None,
-            tls: None,
-            address: Address::Unix("/scripted".into()),
-            dbname: "postgres".to_owned(),
-            user: "asks".to_owned(),
-            password: None,
-            query: "select $1".to_owned(),
-            asks_roles: true,
-            cache: Duration::from_secs(10),
-        });
+        configuration.access.users = Users::LookedUp(
+            LookUp {
+                cluster: None,
+                tls: None,
+                address: Address::Unix("/scripted".into()),
+                dbname: "postgres".to_owned(),
+                user: "asks".to_owned(),
+                password: None,
+                query: "select $1".to_owned(),
+                asks_roles: true,
+                cache: Duration::from_secs(10),
+            },
+            HashMap::new(),
+        );
     });
     table
 }
@@ -192,10 +194,7 @@ fn a_log_in_has_its_time_besides_the_wait_for_a_primary() {
     for waits in [false, true] {
         let mut table = ruled("local all all md5", "");
         if waits {
-            table.changes(|configuration| {
-                let Users::LookedUp(look_up) = &mut configuration.access.users else { unreachable!("they are") };
-                look_up.cluster = Some("main".into());
-            });
+            is_in_cluster(&mut table, true);
         }
         let client = table.stranger("app");
         table.passes(Duration::from_secs(31));
@@ -211,4 +210,51 @@ fn a_log_in_has_its_time_besides_the_wait_for_a_primary() {
             assert!(table.hears(client).starts_with("E(57014"));
         }
     }
+}
+
+#[test]
+fn a_log_in_has_its_time_by_whatever_configuration_it_waited() {
+    let mut table = ruled("local all all md5", "");
+    is_in_cluster(&mut table, true);
+    let client = table.stranger("app");
+    table.passes(Duration::from_secs(31));
+    is_in_cluster(&mut table, false);
+    table.finds(Ok(member_of(&["app"])));
+    // It is looked up by the configuration of now as well.
+    table.finds(Ok(member_of(&["app"])));
+    assert_eq!(table.hears(client), "R");
+    table.passes(Duration::from_secs(31));
+    assert!(table.hears(client).starts_with("E(57014"));
+}
+
+/// Users are looked up at a cluster's primary, or not any more.
+fn is_in_cluster(table: &mut Table, is_it: bool) {
+    table.changes(|configuration| {
+        let Users::LookedUp(look_up, _) = &mut configuration.access.users else { unreachable!("they are looked up") };
+        look_up.cluster = is_it.then(|| "main".into());
+    });
+}
+
+#[test]
+fn rules_count_the_servers_roles_of_those_who_are_listed() {
+    let mut table = ruled("local all +blocked reject\nlocal all all md5", "");
+    let lists = |table: &mut Table, user: &str| {
+        table.changes(|configuration| {
+            let Users::LookedUp(_, listed) = &mut configuration.access.users else { unreachable!("they are") };
+            listed.insert(user.to_owned(), Some(Secret::Plain("of the file".to_owned())));
+        });
+    };
+    lists(&mut table, "app");
+    let client = table.stranger("app");
+    assert_eq!(table.hears(client), "");
+    assert_eq!(table.finds(Ok(member_of(&["app", "blocked"]))), "app");
+    assert!(table.hears(client).starts_with("E(28000: pg_hba.conf rejects"));
+    let client = table.stranger("other");
+    table.finds(Ok(member_of(&["other"])));
+    assert_eq!(table.hears(client), "R");
+    // Others who are listed meanwhile are no reason to look it up again, or to refuse it.
+    lists(&mut table, "another");
+    let again = table.stranger("other");
+    assert_eq!(table.hears(again), "R");
+    assert!(!table.is_closed(client));
 }

@@ -335,18 +335,20 @@ impl Plan {
     /// The configuration of the pool.
     pub(crate) fn configuration(&self) -> Configuration {
         let users = if self.look_up {
-            Users::LookedUp(LookUp {
-                listed: HashMap::new(),
-                cluster: None,
-                tls: None,
-                address: Address::Unix(ADDRESSES[0].into()),
-                dbname: "postgres".to_owned(),
-                user: "asks".to_owned(),
-                password: None,
-                query: "select $1".to_owned(),
-                asks_roles: false,
-                cache: Duration::from_millis(500),
-            })
+            Users::LookedUp(
+                LookUp {
+                    cluster: None,
+                    tls: None,
+                    address: Address::Unix(ADDRESSES[0].into()),
+                    dbname: "postgres".to_owned(),
+                    user: "asks".to_owned(),
+                    password: None,
+                    query: "select $1".to_owned(),
+                    asks_roles: false,
+                    cache: Duration::from_millis(500),
+                },
+                HashMap::new(),
+            )
         } else {
             Users::Listed(USERS.iter().map(|u| (u.to_string(), self.secret())).collect())
         };

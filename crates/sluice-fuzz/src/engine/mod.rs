@@ -485,18 +485,20 @@ fn secret_of(user: &str) -> Option<Secret> {
 
 fn access(method: u8) -> Access {
     let users = if method >> 2 & 1 == 1 {
-        Users::LookedUp(LookUp {
-            listed: HashMap::new(),
-            cluster: None,
-            tls: None,
-            address: Address::Tcp("db".into(), 5432),
-            dbname: "postgres".to_owned(),
-            user: "asks".to_owned(),
-            password: None,
-            query: "select $1".to_owned(),
-            asks_roles: false,
-            cache: Duration::from_secs(10),
-        })
+        Users::LookedUp(
+            LookUp {
+                cluster: None,
+                tls: None,
+                address: Address::Tcp("db".into(), 5432),
+                dbname: "postgres".to_owned(),
+                user: "asks".to_owned(),
+                password: None,
+                query: "select $1".to_owned(),
+                asks_roles: false,
+                cache: Duration::from_secs(10),
+            },
+            HashMap::new(),
+        )
     } else {
         let known = USERS.iter().filter_map(|user| Some((user.to_string(), secret_of(user)?)));
         Users::Listed(known.collect::<HashMap<_, _>>())

@@ -159,7 +159,7 @@ pub(super) fn check_timing(now: &Value, change: &Value) -> Result<()> {
 
 /// The promises that a change gives up, in words.
 pub(super) fn given_up(change: &Value) -> Vec<&'static str> {
-    let is_off = |name: &str| change.get(name) == Some(&json!(false));
+    let is_off = |name: &str| change.get(name).is_some_and(|value| *value == json!(false) || value.is_null());
     let mut all = Vec::new();
     if is_off("synchronous_mode") {
         all.push(
@@ -333,6 +333,8 @@ mod tests {
     fn what_is_given_up_is_said() {
         assert_eq!(given_up(&json!({ "synchronous_mode": "quorum", "synchronous_mode_strict": true })).len(), 0);
         assert!(given_up(&json!({ "synchronous_mode": false }))[0].contains("may be lost"));
-        assert!(given_up(&json!({ "synchronous_mode_strict": false }))[0].contains("on the primary only"));
+        for off in [json!(false), json!(null)] {
+            assert!(given_up(&json!({ "synchronous_mode_strict": off }))[0].contains("on the primary only"));
+        }
     }
 }

@@ -204,7 +204,7 @@ impl<'a> Plan<'a> {
         if answer.status >= 300 && !is_open {
             let now = target.look().ok();
             if let Some(other) = now.as_ref().and_then(Members::holder).filter(|leader| leader.name != *name) {
-                bail!("{}", overtaken(&other.name, to));
+                bail!("{}\nPatroni says: {}", overtaken(&other.name, to), answer.text());
             }
             let said = now.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
             bail!(
