@@ -232,7 +232,7 @@ impl Operator {
             Users::LookedUp(_, listed) if rng.percent(30) => {
                 let user = rng.pick(&USERS);
                 if listed.remove(user).is_none() {
-                    listed.insert(user.to_owned(), rng.percent(70).then(|| StoredSecret::Plain(secret)));
+                    listed.insert(user.to_owned(), rng.percent(70).then_some(StoredSecret::Plain(secret)));
                 }
             }
             Users::LookedUp(look_up, _) => {
