@@ -129,6 +129,20 @@ impl Users {
             Self::LookedUp(_, listed) => listed.keys().map(String::as_str).collect(),
         }
     }
+
+    /// The users whose passwords are listed in clear, with these.
+    pub fn in_clear(&self) -> Vec<(String, String)> {
+        let in_clear = |(user, secret): (&String, &StoredSecret)| match secret {
+            StoredSecret::Plain(password) => Some((user.clone(), password.clone())),
+            StoredSecret::Md5(_) | StoredSecret::Scram(_) => None,
+        };
+        match self {
+            Self::Listed(users) => users.iter().filter_map(in_clear).collect(),
+            Self::LookedUp(_, listed) => {
+                listed.iter().filter_map(|(user, secret)| in_clear((user, secret.as_ref()?))).collect()
+            }
+        }
+    }
 }
 
 /// The users of the admin console.

@@ -173,19 +173,9 @@ impl Secrets {
         verifier
     }
 
-    /// Makes the verifiers of passwords that are listed in clear, as many as are remembered, so that no first log-in takes
-    /// longer than that of a user that does not exist. It takes its time.
-    pub fn derive(&self, access: &Access) {
-        let of_plain = |(user, secret): (&String, &Secret)| match secret {
-            Secret::Plain(password) => Some((user.clone(), password.clone())),
-            Secret::Md5(_) | Secret::Scram(_) => None,
-        };
-        let passwords: Vec<_> = match &access.users {
-            Users::Listed(users) => users.iter().filter_map(of_plain).collect(),
-            Users::LookedUp(_, listed) => {
-                listed.iter().filter_map(|(user, secret)| of_plain((user, secret.as_ref()?))).collect()
-            }
-        };
+    /// Makes the verifiers of these users' passwords, so that no first log-in takes longer than that of a user that does not
+    /// exist. It takes its time.
+    pub fn derive(&self, passwords: &[(String, String)]) {
         for (user, password) in passwords.iter().take(REMEMBERED_MAX.get()) {
             self.verifier(user, password);
         }

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use sluice_config::FileServer;
+
 /// The addresses that a server listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
@@ -11,4 +13,11 @@ pub struct Endpoint {
     pub port: u16,
     /// The TCP address, if it listens by TCP.
     pub tcp: Option<SocketAddr>,
+}
+
+impl Endpoint {
+    /// The same as a pool on this host is told.
+    pub fn for_pool(&self) -> FileServer {
+        FileServer::Socket { dir: self.socket_dir.clone(), port: self.port }
+    }
 }

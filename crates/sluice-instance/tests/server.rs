@@ -15,7 +15,7 @@ use std::{
 };
 
 use common::{Place, config, eventually, login, processes, start, superuser};
-use sluice_config::{DriverChoice, FileServer, ServerFile};
+use sluice_config::{DriverChoice, ServerFile};
 use sluice_instance::{
     DataDir, DataDirSpec, Diagnosis, Event, Host, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
     bootstrap, cluster, write_pool_file,
@@ -122,7 +122,7 @@ fn the_pools_file() {
         client_address_secret_file: None,
         listen: vec!["127.0.0.1:6432".parse().unwrap()],
         driver: DriverChoice::Auto,
-        server: FileServer::Socket { dir: server.endpoint().socket_dir.clone(), port: server.endpoint().port },
+        server: server.endpoint().for_pool(),
         lookup: made.lookup.to_config(),
         admin_users: Vec::new(),
         stats_users: Vec::new(),

@@ -289,10 +289,7 @@ impl Server {
     /// The same as a pool is told; whether it follows makes no difference before one server.
     pub fn for_pool(&self, follows: bool) -> Result<FileServer, Error> {
         Ok(match &self.running()?.server {
-            Alive::One(postgres) => {
-                let endpoint = postgres.endpoint().clone();
-                FileServer::Socket { dir: endpoint.socket_dir, port: endpoint.port }
-            }
+            Alive::One(postgres) => postgres.endpoint().for_pool(),
             Alive::Several(nodes) => nodes.for_pool(follows),
         })
     }

@@ -60,11 +60,13 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
 
 /// Makes the verifiers of the passwords that stand in a file in clear, where clients are asked by SCRAM, on a thread of
 /// its own: nobody waits for that, and until it is done a first log-in takes a little longer.
-pub(crate) fn derive(hub: Arc<Hub>, access: Access) {
-    if matches!(access.policy, Policy::Method(Method::Trust | Method::Md5)) {
+pub(crate) fn derive(hub: &Arc<Hub>, access: &Access) {
+    let passwords = access.users.in_clear();
+    if passwords.is_empty() || matches!(access.policy, Policy::Method(Method::Trust | Method::Md5)) {
         return;
     }
-    let derive = move || hub.secrets.derive(&access);
+    let hub = hub.clone();
+    let derive = move || hub.secrets.derive(&passwords);
     if let Err(error) = std::thread::Builder::new().name("verifiers".to_owned()).spawn(derive) {
         tracing::warn!("verifiers are made at the first log-ins: no thread for that: {error}");
     }

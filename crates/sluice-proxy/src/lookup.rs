@@ -120,11 +120,11 @@ pub(crate) async fn answer(asker: Arc<Asker>, mut requests: mpsc::Receiver<Reque
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(request) = requests.recv().await {
         let Ok(turn) = turns.clone().acquire_owned().await else { return };
-        let asker = asker.clone();
         // Those who leave again take nobody's time.
         if !asker.hub.secrets.is_wanted(&request.user) {
             continue;
         }
+        let asker = asker.clone();
         tokio::spawn(async move {
             asker.answer(request).await;
             drop(turn);

@@ -81,7 +81,7 @@ impl Reloader {
         let primaries = snapshot.clusters.iter().filter_map(|it| it.primary.as_ref()).map(|it| &it.address);
         let readers = snapshot.databases.iter().flat_map(|it| &it.readers).map(|it| &it.address);
         self.resolver.know(files::addresses(&config).iter().chain(primaries).chain(readers));
-        files::derive(self.hub.clone(), configuration.access.clone());
+        files::derive(&self.hub, &configuration.access);
         let (done, changes) = oneshot::channel();
         let order = Order::Configure(configuration, done);
         self.orders.blocking_send(order).map_err(|_| ReloadError::Ending)?;

@@ -125,7 +125,7 @@ impl Service {
         let mut hub = Hub::new(control.snapshot().clone(), nonces(inherited.mock_seed)?, workers);
         hub.predecessor = inherited.cancels.map(Address::Unix);
         let hub = Arc::new(hub);
-        files::derive(hub.clone(), (*control.snapshot().access).clone());
+        files::derive(&hub, &control.snapshot().access);
         let listening = Listening::open(&config, inherited.listeners)?;
         let http = listening.for_http().map_err(system("share the listening sockets"))?;
         let (look_ups, requests) = lookup::requests();

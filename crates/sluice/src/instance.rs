@@ -103,10 +103,7 @@ impl Instance {
     /// The same as the pool is told: it finds the primary of a cluster by itself.
     pub(crate) fn for_pool(&self) -> FileServer {
         match self {
-            Self::One(server) => {
-                let Endpoint { socket_dir, port, .. } = server.endpoint().clone();
-                FileServer::Socket { dir: socket_dir, port }
-            }
+            Self::One(server) => server.endpoint().for_pool(),
             Self::Several(cluster) => cluster.for_pool(),
         }
     }

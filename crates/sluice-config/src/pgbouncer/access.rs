@@ -36,7 +36,7 @@ impl Conversion {
                 return;
             }
             "cert" => {
-                let what = "CLIENTS MAY GET IN THAT COULD NOT: with PgBouncer by a certificate of their name, and never by \
+                let what = "with PgBouncer by a certificate of their name, and never by \
                             the Unix socket; here by a password, scram-sha-256, besides any certificate. For the former, \
                             have hba_file under [auth] name a file with the line \"hostssl all all all cert\" in place of \
                             method, and add known_users_only = true";
@@ -44,7 +44,7 @@ impl Conversion {
                 "scram-sha-256"
             }
             "pam" => {
-                let what = "CLIENTS MAY GET IN THAT COULD NOT: it has no counterpart yet, and scram-sha-256 stands in its place: \
+                let what = "it has no counterpart yet, and scram-sha-256 stands in its place: \
                             whoever PAM would refuse gets in by a secret of auth_file, or of auth_user's look-up";
                 self.first(Some(entry.line), &entry.key, what);
                 "scram-sha-256"
@@ -94,7 +94,7 @@ impl Conversion {
             let what = "PgBouncer listens on its Unix socket only; Sluice needs an address besides";
             if asks_nothing {
                 let what = format!(
-                    "CLIENTS MAY GET IN THAT COULD NOT: {what}, and lets in there by trust, or by the rules of \
+                    "{what}, and lets in there by trust, or by the rules of \
                      auth_hba_file for hosts. Ask for passwords, or have hba_file under [auth] name a file with rules \
                      that begin with local only"
                 );
@@ -107,8 +107,7 @@ impl Conversion {
             let what = "the socket is open to all local users: have unix_socket_dir name a folder that only the right \
                         ones may enter";
             if asks_nothing {
-                let what = format!("CLIENTS MAY GET IN THAT COULD NOT: {what}, or ask for passwords");
-                self.first(Some(entry.line), &entry.key, &what);
+                self.first(Some(entry.line), &entry.key, &format!("{what}, or ask for passwords"));
             } else {
                 self.note(&entry, what);
             }
@@ -117,7 +116,7 @@ impl Conversion {
         let open: Vec<_> = open.filter_map(|it| Some(format!("{:?}", it.get("name")?.as_str()?))).collect();
         if !open.is_empty() {
             let what = format!(
-                "CLIENTS MAY GET IN THAT COULD NOT: into databases without user PgBouncer lets nobody with auth_type = \
+                "into databases without user PgBouncer lets nobody with auth_type = \
                  any, and Sluice whoever connects, as the role whose name is given. Give a user to {}, or remove them",
                 open.join(", ")
             );
@@ -169,7 +168,7 @@ impl Conversion {
                     "auth_file" => "Remove these users, or keep them if they are meant",
                     _ => "Remove it, or keep it if it is meant",
                 };
-                self.first(None, key, &format!("CLIENTS MAY GET IN THAT COULD NOT: {place}. {remedy}"));
+                self.first(None, key, &format!("{place}. {remedy}"));
             }
         }
     }
@@ -186,7 +185,7 @@ impl Conversion {
         let names: Vec<_> = others.filter_map(|it| text(it, "name")).map(|name| format!("{name:?}")).collect();
         if !names.is_empty() {
             let what = format!(
-                "CLIENTS MAY GET IN THAT COULD NOT: users are looked up on one server only, and whoever may log in there \
+                "users are looked up on one server only, and whoever may log in there \
                  gets into {} on another, as the role of its user. Have rules in an hba_file name the users of these \
                  databases, or leave out user",
                 names.join(", ")

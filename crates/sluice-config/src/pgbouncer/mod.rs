@@ -101,7 +101,13 @@ impl Conversion {
 
     /// Says first of all that more people may get in.
     fn first(&mut self, line: Option<usize>, key: &str, what: &str) {
-        self.notes.push(Note { line, key: key.to_owned(), what: what.to_owned(), matters: true, widens: true });
+        self.notes.push(Note {
+            line,
+            key: key.to_owned(),
+            what: format!("CLIENTS MAY GET IN THAT COULD NOT: {what}"),
+            matters: true,
+            widens: true,
+        });
     }
 
     fn say(&mut self, line: Option<usize>, key: &str, what: impl Into<String>, matters: bool) {
@@ -273,7 +279,7 @@ impl Conversion {
                 }
                 key @ ("auth_user" | "auth_query" | "auth_dbname") => {
                     let what = format!(
-                        "{key}: CLIENTS MAY GET IN THAT COULD NOT: there is one look-up for all databases, which may find \
+                        "{key}: there is one look-up for all databases, which may find \
                          other users: set it under [auth.lookup]"
                     );
                     self.first(Some(entry.line), &entry.key, &what);
@@ -359,7 +365,7 @@ impl Conversion {
             return;
         }
         if self.admin.contains_key("users") || self.admin.contains_key("stats_users") {
-            let what = "CLIENTS MAY GET IN THAT COULD NOT: at its console PgBouncer looks nobody up, and Sluice does: have \
+            let what = "at its console PgBouncer looks nobody up, and Sluice does: have \
                         each of admin_users and stats_users stand in auth_file";
             self.first(None, "admin_users", what);
         }
@@ -369,8 +375,7 @@ impl Conversion {
             self.lookup.insert("database", value(database));
             let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
             if self.lookup.contains_key("query") {
-                let what = format!("CLIENTS MAY GET IN THAT COULD NOT: {what}: the query may find other users there");
-                self.first(None, "auth_query", &what);
+                self.first(None, "auth_query", &format!("{what}: the query may find other users there"));
             } else {
                 self.say(None, "auth_query", what, true);
             }
@@ -395,7 +400,7 @@ impl Conversion {
                         [auth.lookup] by users_file and known_users_only = true";
             self.say(None, "auth_type", what, true);
         } else if has_rules {
-            let what = "CLIENTS MAY GET IN THAT COULD NOT: by a rule of trust, cert or peer, PgBouncer lets in only users \
+            let what = "by a rule of trust, cert or peer, PgBouncer lets in only users \
                         whom auth_query finds, and Sluice whoever the rule is for, in a database with user as that role. \
                         Have such rules name their users, or ask for passwords";
             self.first(None, "auth_hba_file", what);

@@ -6,7 +6,7 @@
 //! | file | what it is about |
 //! |---|---|
 //! | `login` | a client from its first byte to its first ReadyForQuery |
-//! | `login_time` | the time that a log-in may take
+//! | `login_time` | the time that a log-in may take |
 //! | `balancers` | clients whose balancer says first where they come from |
 //! | `accounts` | what has to be known of a client before it is asked to prove itself |
 //! | `rules` | the rule of `pg_hba.conf` that counts for a client |

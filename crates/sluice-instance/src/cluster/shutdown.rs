@@ -40,10 +40,7 @@ const POLL: Duration = Duration::from_millis(5);
 ///
 /// The data directory can't be read, this user is not let in, or it takes too long.
 pub fn checkpoint(pgdata: &Path) -> io::Result<bool> {
-    let Some((dir, port)) = pid_file::socket(&pgdata.canonicalize()?)? else { return Ok(false) };
-    let mut config = Config::new();
-    config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice cluster");
-    config.connect_timeout(CONNECT_TIME_MAX);
+    let Some(mut config) = superuser(pgdata)? else { return Ok(false) };
     config.options(&format!("-c statement_timeout={}", CHECKPOINT_TIME_MAX.as_millis()));
     // A PostgreSQL that is stopped where it is lets the kernel take a connection, and says nothing: no limit of the
     // driver's or the server's own ends that.
@@ -73,10 +70,7 @@ pub fn checkpoint(pgdata: &Path) -> io::Result<bool> {
 pub(super) fn end_sessions(pgdata: &Path) -> io::Result<bool> {
     const END: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
                        AND pid <> pg_backend_pid() AND application_name NOT LIKE 'Patroni%'";
-    let Some((dir, port)) = pid_file::socket(&pgdata.canonicalize()?)? else { return Ok(false) };
-    let mut config = Config::new();
-    config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice");
-    config.connect_timeout(CONNECT_TIME_MAX);
+    let Some(config) = superuser(pgdata)? else { return Ok(false) };
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
         let ended = config.connect(NoTls).and_then(|mut client| client.batch_execute(END));
@@ -85,6 +79,15 @@ pub(super) fn end_sessions(pgdata: &Path) -> io::Result<bool> {
     // One that is stopped where it is says nothing.
     is_done.recv_timeout(CONNECT_TIME_MAX).map_err(io::Error::other)?.map_err(io::Error::other)?;
     Ok(true)
+}
+
+/// A connection as the superuser to the PostgreSQL on `pgdata`, by its Unix socket; `None` where none runs.
+fn superuser(pgdata: &Path) -> io::Result<Option<Config>> {
+    let Some((dir, port)) = pid_file::socket(&pgdata.canonicalize()?)? else { return Ok(None) };
+    let mut config = Config::new();
+    config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice cluster");
+    config.connect_timeout(CONNECT_TIME_MAX);
+    Ok(Some(config))
 }
 
 /// Asks the PostgreSQL on `pgdata` for a fast shutdown, as its Patroni does, and waits for its end: `true` when there is

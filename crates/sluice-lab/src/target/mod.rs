@@ -105,9 +105,9 @@ impl Target {
             let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
             Error::Input(format!(
                 "there is no target {text:?}\nchoose from {}, gate-LIMIT; or nodes-1, nodes-2, nodes-3, the latter two \
-                 also so far from each other: nodes-3-2ms; a pool that follows them: pool-nodes-3; or name a server of your own: NAME=DSN, for example \
-                 standby='host=10.0.0.2 user=me dbname=bench'; or another build of Sluice's program: NAME=PATH, for \
-                 example before=old/sluice",
+                 also so far from each other: nodes-3-2ms; a pool that follows them: pool-nodes-3; or name a server of your \
+                 own: NAME=DSN, for example standby='host=10.0.0.2 user=me dbname=bench'; or another build of Sluice's \
+                 program: NAME=PATH, for example before=old/sluice",
                 names.join(", ")
             ))
         };
