@@ -480,10 +480,11 @@ impl<I: Io> ServerRelay<'_, I> {
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
-        let answered = self.server.exchange.ready(self.now, status);
+        // The mark may be that of a transaction before the one that is open.
         if status == TransactionStatus::Idle || self.server.exchange.is_ending() {
             self.server.mark = None;
         }
+        let answered = self.server.exchange.ready(self.now, status);
         if status == TransactionStatus::Idle {
             self.server.parameters.end_block();
         }

@@ -516,7 +516,7 @@ impl Engine {
                 // Inside half a message, an error of Sluice's own would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
                 let says_nothing = server.said_why || is_cut;
-                let error = loss(&server.exchange, reason);
+                let error = loss(server, reason);
                 if is_replaceable && self.try_again(client, TRIES_MAX) {
                     self.replace_server(now, client, io);
                     pool.login().forget_welcomes();

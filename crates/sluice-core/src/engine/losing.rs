@@ -14,7 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
-    server::{Exchange, Server},
+    server::Server,
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -35,7 +35,9 @@ impl Engine {
         if !fails_commit && !server.is_some_and(Server::rolls_back) {
             return false;
         }
-        let asks = self.servers[id].exchange.replies().have_clients() || self.servers[id].exchange.has_open_batch();
+        // A message that has not come whole never will, and the client has seen nothing of it.
+        self.servers[id].pending.clear();
+        let asks = self.servers[id].exchange.replies().have_clients();
         let serial = self.servers[id].serial;
         let reports = self.servers[id].parameters.before_block();
         if fails_commit {
@@ -175,9 +177,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 }
 
-/// The error of a client that ends with its server.
-pub(super) fn loss(exchange: &Exchange, reason: &str) -> ErrorResponse {
-    let (code, hint) = if exchange.replies().have_clients() {
+/// The error of a client that ends with its server. What may end a block is known in a cluster alone.
+pub(super) fn loss(server: &Server, reason: &str) -> ErrorResponse {
+    let exchange = &server.exchange;
+    let is_rolled_back = server.pool.upstream.cluster.is_some() && exchange.rolls_back();
+    let (code, hint) = if exchange.replies().have_clients() && !is_rolled_back {
         (
             sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
             "What was under way may have been committed or not: connect again, and look before you repeat it.",

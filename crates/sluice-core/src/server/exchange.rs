@@ -478,12 +478,16 @@ impl Exchange {
         if !self.replies.decide_status() && self.is_closed() {
             self.turns.forget();
         }
+        if self.owes() || !self.is_closed() {
+            return;
+        }
+        // What might have ended the block has not, or has begun the next one.
+        self.ending = Ending::None;
         // The transaction has ended, and all portals with it.
-        if self.status == TransactionStatus::Idle && !self.owes() && self.is_closed() {
+        if self.status == TransactionStatus::Idle {
             self.turns.close_all();
             self.batch_resets.close_all();
             self.forget_bound_copies();
-            self.ending = Ending::None;
         }
     }
 

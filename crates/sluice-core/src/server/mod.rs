@@ -335,8 +335,7 @@ impl Server {
     /// Whether a cluster's primary that is lost takes nothing with it that its client has there, but for a transaction.
     fn is_expendable(&self) -> bool {
         let is_shared = self.follows_statements() && self.kept.is_none() && self.preparation == Preparation::None;
-        let is_whole = !self.stream.is_inside() && self.pending.is_empty();
-        self.pool.upstream.cluster.is_some() && is_shared && is_whole
+        self.pool.upstream.cluster.is_some() && is_shared && !self.stream.is_inside()
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.

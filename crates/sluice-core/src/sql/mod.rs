@@ -183,18 +183,33 @@ pub(crate) fn may_copy_in(text: &[u8]) -> bool {
     memchr::memchr2_iter(b's', b'S', text).any(is_one)
 }
 
-/// Whether a text may end the transaction block that it is run in, or what that comes to can't be told from it: what has
-/// several commands may, and a statement that SQL executes may be a COMMIT of the extended protocol's.
+/// The words with which a command begins that may end a block, or of which it can't be told.
+const BLOCK_ENDS: [&str; 6] = ["commit", "end", "rollback", "abort", "prepare", "execute"];
+
+/// Whether a text may end the transaction block that it is run in, or what that comes to can't be told from it: several
+/// commands may, if there is such a word among them, and a statement that SQL executes may be a COMMIT of the extended
+/// protocol's. A procedure may not: in a block, PostgreSQL lets none of them commit.
 pub(crate) fn may_end_block(text: &[u8]) -> bool {
     let mut words = Words::new(text);
-    match words.take_any(&["commit", "end", "rollback", "abort", "prepare", "execute"]) {
+    match words.take_any(&BLOCK_ENDS) {
         Some("rollback") => {
             let _noun = words.take_any(&["work", "transaction"]);
             !words.take("to") || outline::may_have_several(text)
         }
         Some(_) => true,
-        None => outline::may_have_several(text),
+        None => outline::may_have_several(text) && BLOCK_ENDS.iter().any(|word| has_word(text, word.as_bytes())),
     }
+}
+
+/// Whether a word stands anywhere in a text, though it be a part of a literal or a comment.
+fn has_word(text: &[u8], word: &[u8]) -> bool {
+    let goes_on = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..);
+    text.windows(word.len()).enumerate().any(|(at, part)| {
+        // A number may stand before it without a space.
+        let is_begun =
+            at.checked_sub(1).and_then(|at| text.get(at)).is_some_and(|byte| goes_on(byte) && !byte.is_ascii_digit());
+        part.eq_ignore_ascii_case(word) && !is_begun && !text.get(at + word.len()).is_some_and(goes_on)
+    })
 }
 
 /// The status of the transaction behind a statement that begins or ends a block, if it succeeds.

@@ -16,6 +16,7 @@ mod holds;
 mod lending;
 mod limits;
 mod logins;
+mod losing;
 mod messages;
 mod readers;
 mod refused_begins;

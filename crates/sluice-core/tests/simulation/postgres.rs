@@ -443,7 +443,7 @@ impl Postgres {
         let begins = session.text_of(tag, body).to_ascii_lowercase().starts_with("begin") && session.is_at_gate();
         let refused = begins && io.rng.percent(io.plan.refused_percent);
         let fail = cancelled.then_some("57014").or(refused.then_some("53S01"));
-        session.handle(tag, body, Ends { schema, conf, fail, described: true }, &mut backend.output);
+        session.handle(tag, body, Ends { schema, conf, fail, described: true, ..Ends::default() }, &mut backend.output);
         if let Some(marks) = &mut backend.marks {
             let ended = marks.follow(session, before, &mut backend.output, || io.rng.next());
             self.committed.extend(ended);

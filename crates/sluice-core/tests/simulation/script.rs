@@ -1,6 +1,6 @@
 //! The scripts of clients: one step at a time, each a few messages sent together and then answered.
 
-use sluice_wire::message::{self, frontend, put_cstr};
+use sluice_wire::message::{self, framed, frontend, put_cstr};
 
 use crate::{
     agenda::SimIo,
@@ -101,6 +101,22 @@ impl Client {
     fn mark(&mut self) -> String {
         self.sequence += 1;
         format!("@{}.{}@", self.id, self.sequence)
+    }
+
+    /// What breaks the protocol.
+    pub(crate) fn nonsense(&self, io: &mut SimIo) -> Vec<u8> {
+        let mut out = Vec::new();
+        match io.rng.below(4) {
+            0 => out.extend_from_slice(&[b'Q', 0, 0, 0, 3]),
+            1 => out.extend_from_slice(&[b'Q', 0xff, 0xff, 0xff, 0xff]),
+            2 => framed(&mut out, b'!', |out| out.extend_from_slice(b"what?")),
+            _ => out.extend_from_slice(&[b'P', 0, 0x7f, 0, 0, b'a', 0]),
+        }
+        if self.reference.copy.is_some() || self.reference.skipping {
+            // There it would be passed over, or is the server's to judge.
+            return vec![b'd', 0, 0, 0, 1];
+        }
+        out
     }
 
     pub(crate) fn next_step(&mut self, io: &mut SimIo) -> Vec<Message> {

@@ -13,7 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use sluice_core::holding::{CATALOG_PARAMETER, SESSION_PARAMETER};
 use sluice_wire::message::{self, TransactionStatus, backend, framed, frontend};
 
-use crate::language::{hex, holding};
+use crate::{
+    client::Message,
+    language::{hex, holding},
+};
 
 use answers::{put_copy_out, put_description, put_row};
 
@@ -45,6 +48,8 @@ pub(crate) struct Ends {
     pub(crate) conf: u32,
     /// With this error, whatever it is.
     pub(crate) fail: Option<&'static str>,
+    /// Whether that comes behind all of its answers but the last one.
+    pub(crate) is_late: bool,
     /// Whether it fails only when a statement's parameters have been described: PostgreSQL looks for a cancel no earlier,
     /// but the pool may have the statement prepared again before, which may be what is cancelled.
     pub(crate) described: bool,
@@ -288,6 +293,17 @@ impl Session {
         }
     }
 
+    /// Whether a block is open, no COPY is, and neither is otherwise behind any of these messages.
+    pub(crate) fn keeps_block<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> bool {
+        let mut session = self.clone();
+        let mut is_kept = session.block == Block::Open && session.copy.is_none();
+        for (tag, body) in messages {
+            session.handle(*tag, body, Ends::default(), &mut Vec::new());
+            is_kept &= session.block == Block::Open && session.copy.is_none();
+        }
+        is_kept
+    }
+
     /// Takes a whole message and appends the answer.
     pub(crate) fn handle(&mut self, tag: u8, body: &[u8], ends: Ends, out: &mut Vec<u8>) {
         (self.schema, self.conf) = (ends.schema, ends.conf);
@@ -298,7 +314,7 @@ impl Session {
         match tag {
             frontend::SYNC => {
                 // Its block was lost with its server behind the last answer of the batch.
-                if let Some(code) = ends.fail.filter(|_| self.block == Block::Open) {
+                if let Some(code) = ends.fail.filter(|_| self.block != Block::None) {
                     self.fail(&failed(code), out);
                 }
                 self.skipping = false;
@@ -447,7 +463,7 @@ impl Session {
     }
 
     fn statements(&mut self, text: &str, ends: Ends, out: &mut Vec<u8>) -> Result<(), Error> {
-        if let Some(code) = ends.fail {
+        if let Some(code) = ends.fail.filter(|_| !ends.is_late) {
             self.lose_block(code, text);
             return Err(failed(code));
         }
@@ -479,7 +495,7 @@ impl Session {
             }
             message::put_command_complete(out, &outcome.tag);
         }
-        Ok(())
+        ends.fail.map_or(Ok(()), |code| Err(failed(code)))
     }
 
     fn begin_copy(&mut self, extended: bool, out: &mut Vec<u8>) {

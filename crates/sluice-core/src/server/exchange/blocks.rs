@@ -64,12 +64,12 @@ impl Exchange {
         self.ending = Ending::Open;
     }
 
-    /// Whether the client has a block open that is rolled back for certain if nothing more is answered: it was open when
-    /// the server last told its status, or a BEGIN of the pool's goes before the one request that there is.
+    /// Whether the client has a block open that is rolled back for certain if nothing more is answered: it was open, or had
+    /// failed, when the server last told its status, or a BEGIN of the pool's goes before the one request that there is.
     pub fn rolls_back(&self) -> bool {
         let begins = self.replies.begin_block() && self.replies.client_requests() <= 1;
-        let is_open = self.status == TransactionStatus::InTransaction || begins;
-        is_open && self.is_plain() && !self.is_ending() && self.turns.last().is_none()
+        let is_open = self.status != TransactionStatus::Idle || begins;
+        is_open && self.is_plain() && !self.is_ending() && self.turns.last() != Some(TransactionStatus::Idle)
     }
 
     /// The messages with which the answer to a COMMIT begins, if that and nothing else is unanswered in a block.
