@@ -13,6 +13,15 @@ step() { printf '\n== %s\n' "$*"; }
 step 'what the tests need'
 scripts/test-deps.sh
 
+# What drivers need comes over the network, meanwhile. A test whose driver could not be had says so itself.
+(
+    for driver in asyncpg node-postgres pgjdbc pgx suites/asyncpg suites/pgx; do
+        DRIVERS_PREPARE=1 "tests/drivers/$driver/run" >/dev/null 2>&1 || true
+    done
+) &
+prepares=$!
+trap 'wait "$prepares" || true' EXIT
+
 step 'format and lints'
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
@@ -28,6 +37,7 @@ if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
 fi
 # Made once, by what Sluice makes it with.
 "$target/debug/examples/patroni_environment" >&2
+wait "$prepares" || true
 # Four programs at once, for the same reason, each after others of its lane. The laboratory's tests that provoke stalls
 # and find their causes come last, alone: they would find the other tests.
 hosts='hosts simulation package'

@@ -17,9 +17,15 @@ need() {
   command -v "$1" >/dev/null 2>&1 || skip "$2 is missing"
 }
 
+# Ends the run where nothing was asked for but to have installed what it needs (DRIVERS_PREPARE=1).
+prepared() {
+  [ -z "${DRIVERS_PREPARE:-}" ] || exit 0
+}
+
 # The address to test comes from the environment alone, so that no run hits a server by accident.
 need_target() {
   local name
+  [ -z "${DRIVERS_PREPARE:-}" ] || return 0
   for name in PGHOST PGPORT PGUSER PGPASSWORD PGDATABASE; do
     if [ -z "${!name:-}" ]; then
       echo "$name is not set: it names the server to test (see tests/drivers/README.md)" >&2

@@ -34,7 +34,7 @@ pub use crate::{
 use std::time::{Duration, Instant};
 
 /// Time that a test waits for something that must happen soon: far more than it takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until something is so.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {

@@ -21,6 +21,7 @@ use postgres::{Client, NoTls, SimpleQueryMessage};
 use sluice_instance::{Binaries, DataDir, DataDirSpec, Postgres, PostgresConfig, RunAs, Silent, StopMode};
 
 use crate::{
+    PATIENCE,
     case::Version,
     network::Network,
     place::{place, remove_after_us},
@@ -165,7 +166,7 @@ impl TestServer {
     /// Starts it again after [`TestServer::down`].
     pub fn up(&self) {
         let mut config = PostgresConfig::new(self.data_dir.clone());
-        config.start_timeout = Duration::from_secs(60);
+        config.start_timeout = PATIENCE;
         config.stop_timeout = Duration::from_secs(20);
         config.settings = self.settings.clone();
         config.tcp = self.tcp;
@@ -188,7 +189,7 @@ impl TestServer {
         let postgres = postgres.as_ref().expect("the server is up");
         let before = postgres.pid();
         postgres.kill();
-        postgres.wait_ready(before, Duration::from_secs(60)).expect("PostgreSQL comes back");
+        postgres.wait_ready(before, PATIENCE).expect("PostgreSQL comes back");
     }
 
     /// The version of its PostgreSQL.

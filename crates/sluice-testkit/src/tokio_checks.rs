@@ -91,7 +91,7 @@ fn describe(problem: &(dyn Error + 'static)) -> String {
 /// A connection whose other half runs until the client is dropped.
 async fn connect(config: &Config) -> Outcome<Client> {
     let mut config = config.clone();
-    config.application_name("drv_tokio_postgres").connect_timeout(Duration::from_secs(10));
+    config.application_name("drv_tokio_postgres").connect_timeout(Duration::from_secs(60));
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);
     Ok(client)

@@ -19,5 +19,6 @@ prepare_python() {
 
 run_python_checks() {
   prepare_python
+  prepared
   PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$drivers_dir/python" exec "$python_venv/bin/python" "$drivers_dir/$1/checks.py" "${@:2}"
 }

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::fcntl::{FallocateFlags, fallocate};
 use sluice_testkit::proc;
 
 /// Far more than a host of a test writes; the file is sparse.
@@ -82,16 +83,16 @@ impl Disk {
 
     /// Leaves no room on it.
     pub(crate) fn fill(&self) {
-        // The largest piece that there is, again and again.
-        let mut bytes = 4_u64 << 30;
-        let filler = self.filler();
+        // The largest piece that there is, again and again. No process is started for that, which may take its time while
+        // others write.
+        let mut bytes = 4 << 30;
+        let filler = fs::File::create(self.filler()).unwrap();
+        let mut end = 0;
         while bytes >= 4096 {
-            let offset = fs::metadata(&filler).map_or(0, |it| it.len()).to_string();
-            let mut allocate = Command::new("fallocate");
-            allocate.args(["--offset", &offset, "--length", &bytes.to_string()]).arg(&filler);
-            if run(&mut allocate).is_err() {
+            match fallocate(&filler, FallocateFlags::empty(), end, bytes) {
+                Ok(()) => end += bytes,
                 // What it has got before it failed stays with the file, beyond its end.
-                bytes /= 2;
+                Err(_) => bytes /= 2,
             }
         }
     }

@@ -15,7 +15,7 @@ use sluice_tls::SslMode;
 use sluice_wire::startup::{ProtocolVersion, SSL_REQUEST_PACKET};
 
 use crate::{
-    HOLD, SLUICE,
+    CONNECT_TIMEOUT, HOLD, SLUICE,
     addresses::{Place, SEEN, twice},
     config, database,
 };
@@ -68,7 +68,7 @@ impl Haproxy {
         );
         let mut psql = Command::new("psql");
         psql.args(["-XAtq", "-d", &target, "-c", "SELECT 'in'"]).env("PGPASSWORD", "secret");
-        let output = psql.env("PGCONNECT_TIMEOUT", "10").output().unwrap();
+        let output = psql.env("PGCONNECT_TIMEOUT", CONNECT_TIMEOUT).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
         said.trim().to_owned()
     }

@@ -3,12 +3,12 @@
 use std::{
     fs,
     process::{Command, Stdio},
-    sync::{Mutex, OnceLock},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use sluice_testkit::{Auth, Case, Certificates, PoolConfig, TestServer, Version, eventually, matrix};
 
-use crate::{SLUICE, config};
+use crate::{CONNECT_TIMEOUT, SLUICE, config};
 
 matrix!(servers_with_tls:
     a_server_is_its_first_common_name,
@@ -28,16 +28,18 @@ fn path(name: &str) -> String {
 }
 
 /// A server that shows the certificate that was put before it, one after the other.
-fn server() -> &'static Mutex<TestServer> {
+fn server() -> MutexGuard<'static, TestServer> {
     static SERVER: OnceLock<Mutex<TestServer>> = OnceLock::new();
-    SERVER.get_or_init(|| {
+    let server = SERVER.get_or_init(|| {
         put("server.crt", "server.key");
         let settings = [("ssl_cert_file", &path("shown.crt")), ("ssl_key_file", &path("shown.key"))];
         let settings = settings.map(|(name, value)| (name, value.as_str()));
         let server = TestServer::start_with_tls_for_process(Version::V15, &settings);
         server.execute("SET password_encryption = 'scram-sha-256'; CREATE ROLE bound LOGIN PASSWORD 'secret'");
         Mutex::new(server)
-    })
+    });
+    // A test that has failed is no reason for the others to.
+    server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn put(certificate: &str, key: &str) {
@@ -58,7 +60,7 @@ fn log_in(port: u16, user: &str, options: &str) -> Result<(), String> {
     let to = format!("host=localhost port={port} user={user} dbname=postgres gssencmode=disable {options}");
     let mut psql = Command::new("psql");
     psql.args(["-X", "-w", "-At", "-c", "SELECT 1", &to]).stdin(Stdio::null());
-    let output = psql.env("PGPASSWORD", "secret").env("PGCONNECT_TIMEOUT", "20").output().unwrap();
+    let output = psql.env("PGPASSWORD", "secret").env("PGCONNECT_TIMEOUT", CONNECT_TIMEOUT).output().unwrap();
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
@@ -70,7 +72,7 @@ fn before(case: Case, server: &TestServer, lines: &str) -> PoolConfig {
 }
 
 fn a_server_is_its_first_common_name(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let authority = path("authority.crt");
     let mut accepted = Vec::new();
     for (number, name) in
@@ -89,7 +91,7 @@ fn a_server_is_its_first_common_name(case: Case) {
 }
 
 fn channels_are_bound_to_certificates_as_by_postgresql(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let pss = "-newkey rsa:2048 -sigopt rsa_padding_mode:pss";
     let ecdsa = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1";
     for (number, (options, is_bound)) in [

@@ -252,8 +252,8 @@ fn prometheus_is_told_by_an_exporter_of_pgbouncers(case: Case) {
     let mut ended = None;
     let mut metrics = String::new();
     let lacks = |metrics: &str| wanted.iter().find(|line| !metrics.lines().any(|it| it == **line));
-    // It may have to be installed first.
-    for _ in 0..600 {
+    // It may have to be installed first, behind others that are.
+    for _ in 0..3_000 {
         ended = exporter.try_wait().unwrap();
         metrics = get(port).unwrap_or_default();
         if ended.is_some() || lacks(&metrics).is_none() {

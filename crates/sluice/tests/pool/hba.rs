@@ -7,7 +7,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
-    sync::{Mutex, OnceLock},
     time::Duration,
 };
 
@@ -18,7 +17,7 @@ use sluice_testkit::{
     random::Random,
 };
 
-use crate::SLUICE;
+use crate::{CONNECT_TIMEOUT, SLUICE};
 
 matrix!(servers_with_tls:
     whoever_is_let_in_by_postgresql_is_let_in,
@@ -33,24 +32,21 @@ matrix!(transaction: after_a_failover_the_rules_of_the_other_server_count, peers
 /// The users: each way of keeping a secret, and none.
 const USERS: [&str; 4] = ["app", "hashed_user", "scram_user", "nobody_s"];
 
-/// The server, whose rules each test sets, one after the other.
-fn server() -> &'static Mutex<TestServer> {
-    static SERVER: OnceLock<Mutex<TestServer>> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        let server = TestServer::start_with_tls_for_process(Version::V15, &[]);
-        server.execute(
-            "SET password_encryption = md5; CREATE ROLE hashed_user LOGIN PASSWORD 'secret';
-             SET password_encryption = 'scram-sha-256'; CREATE ROLE scram_user LOGIN PASSWORD 'secret';
-             CREATE ROLE nobody_s LOGIN;
-             CREATE ROLE g2; CREATE ROLE g1; CREATE ROLE boss LOGIN SUPERUSER PASSWORD 'secret';
-             GRANT g2 TO g1; GRANT g1 TO app; GRANT g2 TO scram_user;
-             ALTER ROLE scram_user NOINHERIT; GRANT scram_user TO nobody_s",
-        );
-        for database in ["app", "elsewhere", "g1", "scram_user"] {
-            server.execute(&format!("CREATE DATABASE {database}"));
-        }
-        Mutex::new(server)
-    })
+/// A server of a test's own, whose rules it sets.
+fn server() -> TestServer {
+    let server = TestServer::start_with_tls(Version::V15, &[]);
+    server.execute(
+        "SET password_encryption = md5; CREATE ROLE hashed_user LOGIN PASSWORD 'secret';
+         SET password_encryption = 'scram-sha-256'; CREATE ROLE scram_user LOGIN PASSWORD 'secret';
+         CREATE ROLE nobody_s LOGIN;
+         CREATE ROLE g2; CREATE ROLE g1; CREATE ROLE boss LOGIN SUPERUSER PASSWORD 'secret';
+         GRANT g2 TO g1; GRANT g1 TO app; GRANT g2 TO scram_user;
+         ALTER ROLE scram_user NOINHERIT; GRANT scram_user TO nobody_s",
+    );
+    for database in ["app", "elsewhere", "g1", "scram_user"] {
+        server.execute(&format!("CREATE DATABASE {database}"));
+    }
+    server
 }
 
 /// The users and their secrets, as the server has them.
@@ -78,7 +74,7 @@ fn log_in(port: u16, user: &str, database: &str, more: &str) -> String {
     let to = format!("host=127.0.0.1 port={port} user={user} dbname={database} gssencmode=disable {more}");
     let mut psql = Command::new("psql");
     psql.args(["-X", "-w", "-At", "-c", "SELECT current_user, current_database()", &to]);
-    let output = psql.env("PGCONNECT_TIMEOUT", "20").stdin(Stdio::null()).output().unwrap();
+    let output = psql.env("PGCONNECT_TIMEOUT", CONNECT_TIMEOUT).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
     said.replace(&format!("port {port}"), "port N")
 }
@@ -143,7 +139,7 @@ const FILES: u32 = 10;
 const MAPS: &str = "alias app scram_user\nalias app nobody_s\nalias \"/^(.*)p$\" hashed_user\n";
 
 fn whoever_is_let_in_by_postgresql_is_let_in(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let users = users(&server);
     let config = |rules: &str| {
         PoolConfig::new(SLUICE, case, &server)
@@ -173,7 +169,7 @@ fn whoever_is_let_in_by_postgresql_is_let_in(case: Case) {
 }
 
 fn a_certificate_is_its_first_common_names(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let certificates = Certificates::shared();
     // The last one has both in one part of its subject, where the shorter one comes first.
     let names = ["app/CN=scram_user", "scram_user/CN=app", "scram_user+CN=app"];
@@ -216,7 +212,7 @@ fn a_certificate_is_its_first_common_names(case: Case) {
 }
 
 fn rules_are_read_again(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let config = |rules: &str| {
         let auth = Auth::Rules(rules.to_owned(), String::new(), vec![("app".to_owned(), "secret".to_owned())]);
         PoolConfig::new(SLUICE, case, &server).auth(auth)
@@ -259,7 +255,7 @@ fn rules_of_members(random: &mut Random) -> String {
 }
 
 fn members_of_roles_are_let_in_as_by_postgresql(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let config = |rules: &str, maps: &str| {
         let authority = format!("client_ca_file = {:?}", Certificates::shared().path("authority.crt"));
         PoolConfig::new(SLUICE, case, &server)
@@ -311,7 +307,7 @@ fn members_of_roles_are_let_in_as_by_postgresql(case: Case) {
 }
 
 fn members_are_looked_up_again(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let rules = "host all +newcomers 127.0.0.1/32 trust\n";
     set_rules(&server, "host all all 127.0.0.1/32 trust\n", "");
     server.execute("DROP ROLE IF EXISTS newcomers; CREATE ROLE newcomers");
@@ -338,7 +334,7 @@ fn members_are_looked_up_again(case: Case) {
 }
 
 fn the_servers_own_rules_are_followed(case: Case) {
-    let server = server().lock().unwrap();
+    let server = server();
     let rights = |verb: &str| {
         server.execute(&format!(
             "{verb} SELECT ON pg_hba_file_rules, pg_ident_file_mappings {0} lookup;
@@ -463,8 +459,8 @@ fn log_in_by_socket(folder: &Path, port: u16, system_user: Option<&str>, user: &
             command
         }
     };
-    psql.args(["-X", "-w", "-At", "-c", "SELECT 'in'", &to]).env("PGCONNECT_TIMEOUT", "20").current_dir("/");
-    let output = psql.stdin(Stdio::null()).output().unwrap();
+    psql.args(["-X", "-w", "-At", "-c", "SELECT 'in'", &to]).current_dir("/");
+    let output = psql.env("PGCONNECT_TIMEOUT", CONNECT_TIMEOUT).stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
     said.replace(&folder.display().to_string(), "FOLDER").replace(&format!(".{port}\""), ".N\"")
 }

@@ -42,6 +42,9 @@ const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 /// A BEGIN that takes a server at once, unlike a plain one: a standby would refuse it.
 const HOLD: &str = "BEGIN READ WRITE";
 
+/// The seconds for which psql tries to connect: longer than any test may wait for that.
+const CONNECT_TIMEOUT: &str = "180";
+
 /// A database on the shared cluster.
 fn database(case: Case) -> Database<'static> {
     TestServer::shared(case.version).database()

@@ -17,7 +17,7 @@ use sluice_testkit::{
 use sluice_tls::SslMode;
 use sluice_wire::startup::{ProtocolVersion, SSL_REQUEST_PACKET};
 
-use crate::{HOLD, SLUICE, config, database};
+use crate::{CONNECT_TIMEOUT, HOLD, SLUICE, config, database};
 
 // The PostgreSQL 18 of the tests is built without TLS, so that there is one server with it.
 matrix!(transaction:
@@ -57,7 +57,9 @@ fn users() -> Auth {
 fn psql(pool: &TestPool, database: &str, options: &str, sql: &str) -> Result<String, String> {
     let target = format!("host=localhost port={} user=app dbname={database} {options}", pool.address().port());
     let mut psql = Command::new("psql");
-    psql.args(["-XAtq", "-d", &target, "-c", sql]).env("PGPASSWORD", "secret").env("PGCONNECT_TIMEOUT", "10");
+    psql.args(["-XAtq", "-d", &target, "-c", sql])
+        .env("PGPASSWORD", "secret")
+        .env("PGCONNECT_TIMEOUT", CONNECT_TIMEOUT);
     let done = psql.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
