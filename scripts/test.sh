@@ -28,7 +28,7 @@ cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
 step 'tests'
 # Most tests wait, for servers and for time to pass: more of them at once than there are processors.
-export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((3 * $(nproc)))}"
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}"
 target="${CARGO_TARGET_DIR:-target}"
 mkdir -p "$target/tests"
 if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then

@@ -135,7 +135,9 @@ fn is_hastened(up: &mut Up, typed: &str) {
     let mut shell = Command::new("sh");
     let client = shell.args(["-c", &sleep(60)]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let client = client.spawn().unwrap();
-    thread::sleep(Duration::from_secs(1));
+    let at_work = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'";
+    // With nothing to wait for, the nodes would be stopping by then, and a second signal be one for haste.
+    eventually("the transaction is under way", || ask(typed, at_work) == "1\n");
     up.signal(Signal::SIGINT);
     up.line("stopping: transactions may finish");
     thread::sleep(Duration::from_millis(500));

@@ -73,7 +73,7 @@ fn names_that_are_made_up_leave_nothing(case: Case) {
     // Each of those takes a server process.
     for (auth, answer, limit, names, grown_kb_max) in [
         (Auth::Scram(secrets), "R", "pools = 1000", 6_000, 3 << 10),
-        (Auth::Trust, "R E(FATAL 28000)", "pools = 20", 1_500, 1 << 10),
+        (Auth::Trust, "R E(FATAL 28000)", "pools = 20", 2_000, 2 << 10),
     ] {
         let pool = config(case).auth(auth).limit(limit).start();
         let login = |number: usize| {
