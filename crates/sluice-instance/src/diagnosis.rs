@@ -101,7 +101,8 @@ impl Tail {
         Self { diagnosis: tail.diagnosis.or(full.then_some(Diagnosis::DiskFull)), ..tail }
     }
 
-    /// The last line that tells of an error, with the remedy where it is known.
+    /// The last line that tells of an error, with the remedy where it is known; that alone, where the disk is full and has
+    /// taken no such line any more.
     pub(crate) fn last_error(&self) -> Option<String> {
         const ERRORS: [&str; 5] = ["ERROR", "FATAL", "PANIC", "CRITICAL", "error:"];
         // Patroni asks a server that is coming up until it is there.
@@ -111,8 +112,10 @@ impl Tail {
         // The cause may come before what follows from it.
         let is_cause = |line: &&str| self.diagnosis.is_some() && Diagnosis::of_line(line) == self.diagnosis;
         let lines = || self.text.lines().rev();
-        let line = lines().find(is_cause).or_else(|| lines().find(is_error))?.trim();
-        let line: String = line.chars().take(LINE_CHARS_MAX).collect();
+        let Some(line) = lines().find(is_cause).or_else(|| lines().find(is_error)) else {
+            return self.diagnosis.filter(|it| *it == Diagnosis::DiskFull).map(|full| full.remedy().to_owned());
+        };
+        let line: String = line.trim().chars().take(LINE_CHARS_MAX).collect();
         Some(self.diagnosis.map_or_else(|| line.clone(), |cause| format!("{line}\n{}", cause.remedy())))
     }
 
@@ -181,6 +184,8 @@ mod tests {
         let other = "ERROR: one\nERROR: two\nFATAL:  the database system is starting up\nINFO: three";
         assert_eq!(Tail::of(other).last_error().as_deref(), Some("ERROR: two"));
         assert_eq!(Tail::of("INFO: all is well").last_error(), None);
+        let cut_off = Tail { diagnosis: Some(Diagnosis::DiskFull), ..Tail::of("INFO: all is well") };
+        assert_eq!(cut_off.last_error().as_deref(), Some(Diagnosis::DiskFull.remedy()));
     }
 
     #[test]
