@@ -38,7 +38,7 @@ fn hold(table: &mut Table) {
 }
 
 /// A client with a block open, and its server.
-fn in_block(table: &mut Table) -> (Side, Side) {
+pub(crate) fn in_block(table: &mut Table) -> (Side, Side) {
     let client = table.client();
     table.says(client, &query("BEGIN READ WRITE"));
     let server = table.servers()[0];

@@ -6,7 +6,7 @@ use sluice_wire::ErrorResponse;
 
 use crate::{
     clusters::{asked, clustered, in_marked_block, settings},
-    one, seated,
+    holds, one, seated,
     table::{Side, Table, answers, bind, close, execute, flush, parse, query, sync},
 };
 
@@ -15,12 +15,7 @@ pub(crate) fn in_block() -> (Table, Side, Side) {
     let mut table = Table::new(settings());
     table.reports_at_login("application_name", "");
     table.has_primary(clustered(settings()), Some("a"));
-    let client = table.client();
-    table.says(client, &query("BEGIN READ WRITE"));
-    let server = table.servers()[0];
-    table.says(server, &answers("C(BEGIN) Z(T)"));
-    assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
-    table.hears(server);
+    let (client, server) = holds::in_block(&mut table);
     (table, client, server)
 }
 

@@ -107,6 +107,7 @@ fn three_hosts() {
         hosts.wait_said(renewed, &format!("starting {} (process", hosts::name(renewed)));
         thread::sleep(SETTLING);
         disk.fill();
+        hosts.wait_said(renewed, "the last error there: ");
         hosts.wait_said(renewed, "the disk is full: make room");
         disk.empty();
     }
