@@ -1,9 +1,11 @@
 //! Samples: what the server and the machine did while a turn ran.
 //!
 //! A thread of its own looks once a second, or as often as it is told: at PostgreSQL by a connection of its own, at
-//! the machine by `/proc` and the control groups. What a server's version, the machine or the rights do not offer is
-//! left out and named; nothing is guessed. The sampler's own cost is measured.
+//! the machine by `/proc` and the control groups. The machine is looked at in each period; who is asked and does not
+//! answer in it is left out of its moment. What a server's version, the machine or the rights do not offer is left out
+//! and named; nothing is guessed. The sampler's own cost is measured.
 
+mod asked;
 mod group;
 mod host;
 mod log;
@@ -24,7 +26,7 @@ use std::{
 
 use ::postgres::Client;
 
-use self::{host::Host, log::Log, pool::Pool, postgres::Server};
+use self::{asked::Asked, host::Host, log::Log, pool::Pool, postgres::Server};
 pub use self::{log::LINE_PREFIX, pool::CONSOLE};
 use crate::{
     clock,
@@ -38,8 +40,6 @@ use crate::{
 pub const HZ_MAX: u32 = 10;
 /// Time limit for a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Time limit for the sampler's end: one of its queries may hang with the server.
-const END_MAX: Duration = Duration::from_secs(5);
 
 /// The things to sample.
 #[derive(Clone, Debug)]
@@ -87,16 +87,24 @@ struct Recording {
 impl Sampler {
     /// Connects, and begins to look, every `period`.
     pub fn start(subject: &Subject, period: Duration) -> Result<Self, Error> {
-        let server = Server::connect(&subject.access)?;
+        let mut server = Server::connect(&subject.access)?;
         let log = subject.log.as_deref().map(Log::from_now).transpose();
         let log = log.map_err(Error::io("open the server's log"))?;
         let host = Host::new(subject, server.backend_pid());
+        let pool = subject.pool_console.as_ref().map(Pool::new);
+        let mut missing = server.missing();
+        missing.extend(host.missing());
+        missing.extend(pool.iter().filter_map(Pool::missing));
+        let mut asked = vec![Asked::start("PostgreSQL's views", move || server.sample())?];
+        if let Some(mut pool) = pool {
+            asked.push(Asked::start("the pool's own figures", move || pool.sample())?);
+        }
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        let pool = subject.pool_console.as_ref().map(Pool::new);
+        let recording = Recording { missing, ..Recording::default() };
         let thread = thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || record(server, host, pool, &of_thread, period))
+            .spawn(move || recording.record(asked, host, &of_thread, period))
             .map_err(Error::io("start the sampler's thread"))?;
         Ok(Self { shared, thread, log })
     }
@@ -110,14 +118,6 @@ impl Sampler {
     /// Returns also the processor time that it took, its backend's included, in percent of all processors'.
     pub fn finish(self, begin_unix_s: f64, seconds: f64) -> (Samples, Option<f64>) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let end = Instant::now() + END_MAX;
-        while !self.thread.is_finished() && Instant::now() < end {
-            thread::sleep(Duration::from_millis(10));
-        }
-        if !self.thread.is_finished() {
-            let missing = vec!["all samples: the server did not answer the sampler".to_owned()];
-            return (Samples { missing, ..Samples::default() }, None);
-        }
         let checkpoints = self.log.as_ref().map(Log::checkpoints);
         // A panic was reported by its thread.
         let recording = self.thread.join().unwrap_or_default();
@@ -135,6 +135,32 @@ impl Sampler {
 }
 
 impl Recording {
+    fn record(mut self, mut asked: Vec<Asked>, mut host: Host, shared: &Shared, period: Duration) -> Self {
+        let begin = Instant::now();
+        let own_cpu_s = proc::thread_cpu_s();
+        let backend_cpu_s = host.backend_cpu_s();
+        let mut next = begin;
+        while !shared.stop.load(Ordering::Relaxed) {
+            next += period;
+            asked.iter_mut().for_each(Asked::ask);
+            let mut values: Vec<Value> = asked.iter_mut().flat_map(|one| one.answer(next)).collect();
+            let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
+            values.extend(host.sample(pgbench));
+            self.moments.push((clock::unix_s(), values));
+            while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
+                thread::sleep((next - Instant::now()).min(Duration::from_millis(50)));
+            }
+            // A tick that took too long is not made up for.
+            next = next.max(Instant::now());
+        }
+        self.missing.extend(asked.iter().filter_map(Asked::missing));
+        self.elapsed_s = begin.elapsed().as_secs_f64();
+        let backend_s = host.backend_cpu_s().zip(backend_cpu_s).map_or(0.0, |(after, before)| after - before);
+        let asked_s: f64 = asked.iter().map(Asked::cpu_s).sum();
+        self.own_cpu_s = proc::thread_cpu_s() - own_cpu_s + asked_s + backend_s;
+        self
+    }
+
     fn on_axis(self, begin_unix_s: f64, seconds: f64) -> Samples {
         let mut samples = Samples { missing: self.missing, ..Samples::default() };
         for (unix_s, values) in self.moments {
@@ -157,47 +183,6 @@ impl Recording {
 /// A session of the sampler's own.
 fn connect(access: &Access) -> Result<Client, ::postgres::Error> {
     access.named("sluice-lab sampler", CONNECT_MAX).connect()
-}
-
-fn record(mut server: Server, mut host: Host, mut pool: Option<Pool>, shared: &Shared, period: Duration) -> Recording {
-    let mut recording = Recording::default();
-    recording.missing.extend(server.missing());
-    recording.missing.extend(host.missing());
-    recording.missing.extend(pool.iter().filter_map(Pool::missing));
-    let begin = Instant::now();
-    let own_cpu_s = proc::thread_cpu_s();
-    let backend_cpu_s = host.backend_cpu_s();
-    let mut next = begin;
-    let (mut failure, mut pool_failure) = (None, None);
-    while !shared.stop.load(Ordering::Relaxed) {
-        let mut values = Vec::new();
-        match server.sample() {
-            Ok(seen) => values.extend(seen),
-            Err(error) => {
-                failure.get_or_insert_with(|| format!("PostgreSQL's views at some moments: {error}"));
-            }
-        }
-        let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
-        values.extend(host.sample(pgbench));
-        match pool.as_mut().map_or_else(|| Ok(Vec::new()), Pool::sample) {
-            Ok(told) => values.extend(told),
-            Err(error) => {
-                pool_failure.get_or_insert_with(|| format!("the pool's own figures at some moments: {error}"));
-            }
-        }
-        recording.moments.push((clock::unix_s(), values));
-        next += period;
-        while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
-            thread::sleep((next - Instant::now()).min(Duration::from_millis(50)));
-        }
-        // A tick that took too long is not made up for.
-        next = next.max(Instant::now());
-    }
-    recording.missing.extend(failure.into_iter().chain(pool_failure));
-    recording.elapsed_s = begin.elapsed().as_secs_f64();
-    let backend_s = host.backend_cpu_s().zip(backend_cpu_s).map_or(0.0, |(after, before)| after - before);
-    recording.own_cpu_s = proc::thread_cpu_s() - own_cpu_s + backend_s;
-    recording
 }
 
 /// The log's checkpoints on the turn's axis. They say better than any look when one was under way.

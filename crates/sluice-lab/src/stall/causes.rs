@@ -149,10 +149,10 @@ impl Side<'_> {
         self.view.samples.mean(column, |t_s| self.covers(t_s))
     }
 
-    /// Of a column that counts: where a value is missing, it counted nobody.
+    /// Of a column that counts sessions: where a value is missing though the server was looked at, it counted nobody.
     fn mean_count(&self, column: &str) -> Option<f64> {
         let samples = self.view.samples;
-        let moments = samples.t_s.iter().filter(|t_s| self.covers(**t_s)).count();
+        let moments = samples.points(metrics::ACTIVE).filter(|(t_s, _)| self.covers(*t_s)).count();
         let sum: f64 = samples.points(column).filter(|(t_s, _)| self.covers(*t_s)).map(|(_, value)| value).sum();
         (moments > 0).then(|| sum / moments as f64)
     }
