@@ -188,7 +188,8 @@ fn what_is_said_is_what_is_there(version: Version) {
 
 /// Writes entries up to the crash, and notes the one that it could not end, with its mark.
 fn write(server: &TestServer, random: &mut Random, next: &AtomicU32, open: &Mutex<Vec<(u32, String)>>) {
-    let mut client = session(server).unwrap();
+    // On a slow machine, the crash may come first.
+    let Ok(mut client) = session(server) else { return };
     loop {
         let entry = next.fetch_add(1, Ordering::Relaxed);
         let mut told = None;
