@@ -4,7 +4,7 @@
 use std::{
     fmt::Display,
     sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel},
-    thread,
+    thread::{self, JoinHandle},
     time::Instant,
 };
 
@@ -17,6 +17,7 @@ pub(super) struct Asked {
     what: &'static str,
     questions: SyncSender<()>,
     answers: Receiver<Answer>,
+    thread: JoinHandle<()>,
     /// It owes an answer.
     owes: bool,
     /// Why it told nothing, the first time.
@@ -38,7 +39,7 @@ impl Asked {
     ) -> Result<Self, Error> {
         let (questions, asked) = sync_channel(1);
         let (tell, answers) = channel();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("sampler's look".to_owned())
             .spawn(move || {
                 while let Ok(()) = asked.recv() {
@@ -49,7 +50,7 @@ impl Asked {
                 }
             })
             .map_err(Error::io("start a thread for the sampler's looks"))?;
-        Ok(Self { what, questions, answers, owes: false, failure: None, cpu_s: 0.0 })
+        Ok(Self { what, questions, answers, thread, owes: false, failure: None, cpu_s: 0.0 })
     }
 
     /// Asks, unless it owes an answer already.
@@ -65,6 +66,7 @@ impl Asked {
             return Vec::new();
         }
         let Ok(answer) = self.answers.recv_timeout(until.saturating_duration_since(Instant::now())) else {
+            self.failure.get_or_insert_with(|| "no answer in time".to_owned());
             return Vec::new();
         };
         self.owes = false;
@@ -82,8 +84,16 @@ impl Asked {
 
     /// What it did not tell, and why.
     pub(super) fn missing(&self) -> Option<String> {
-        let silent = || self.owes.then(|| "no answer".to_owned());
-        Some(format!("{} at some moments: {}", self.what, self.failure.clone().or_else(silent)?))
+        Some(format!("{} at some moments: {}", self.what, self.failure.as_ref()?))
+    }
+
+    /// Ends its connection; one that owes an answer ends it when it has answered.
+    pub(super) fn end(self) {
+        drop(self.questions);
+        if !self.owes {
+            // A panic was reported by its thread.
+            let _ = self.thread.join();
+        }
     }
 }
 
@@ -108,17 +118,17 @@ mod tests {
         let mut asked = Asked::start("a", look).unwrap();
         asked.ask();
         assert_eq!(asked.answer(soon()), []);
-        assert_eq!(asked.missing().as_deref(), Some("a at some moments: no answer"));
         asked.ask();
         assert_eq!(asked.answer(soon()), []);
         let_go.send(1.0).unwrap();
         assert_eq!(asked.answer(in_time()), [("a".to_owned(), 1.0)]);
         assert_eq!(asked.answer(in_time()), [], "it was asked once: nothing is waited for");
-        assert_eq!(asked.missing(), None);
         asked.ask();
         let_go.send(2.0).unwrap();
         assert_eq!(asked.answer(in_time()), [("a".to_owned(), 2.0)]);
         assert!(asked.cpu_s() > 0.0);
+        assert_eq!(asked.missing().as_deref(), Some("a at some moments: no answer in time"));
+        asked.end();
     }
 
     #[test]

@@ -143,10 +143,12 @@ impl Recording {
         while !shared.stop.load(Ordering::Relaxed) {
             next += period;
             asked.iter_mut().for_each(Asked::ask);
-            let mut values: Vec<Value> = asked.iter_mut().flat_map(|one| one.answer(next)).collect();
+            // First, so that its looks are a period apart: rates over a few milliseconds would say nothing.
             let pgbench = Some(shared.pgbench.load(Ordering::Relaxed)).filter(|pid| *pid != 0);
-            values.extend(host.sample(pgbench));
-            self.moments.push((clock::unix_s(), values));
+            let mut values = host.sample(pgbench);
+            let unix_s = clock::unix_s();
+            values.extend(asked.iter_mut().flat_map(|one| one.answer(next)));
+            self.moments.push((unix_s, values));
             while Instant::now() < next && !shared.stop.load(Ordering::Relaxed) {
                 thread::sleep((next - Instant::now()).min(Duration::from_millis(50)));
             }
@@ -157,6 +159,7 @@ impl Recording {
         self.elapsed_s = begin.elapsed().as_secs_f64();
         let backend_s = host.backend_cpu_s().zip(backend_cpu_s).map_or(0.0, |(after, before)| after - before);
         let asked_s: f64 = asked.iter().map(Asked::cpu_s).sum();
+        asked.into_iter().for_each(Asked::end);
         self.own_cpu_s = proc::thread_cpu_s() - own_cpu_s + asked_s + backend_s;
         self
     }
