@@ -183,10 +183,10 @@ impl Ground<'_> {
         });
         let seconds = f64::from(load.seconds);
         let begin_unix_s = outcome.as_ref().map_or(0.0, |outcome| outcome.begin_unix_s);
-        let sampled = sampler.map(|sampler| sampler.finish(begin_unix_s, seconds));
-        let (samples, sampler_cpu_percent) = sampled.unwrap_or_default();
+        let (samples, sampler_cpu_percent) = sampler.map(|sampler| sampler.finish(begin_unix_s, seconds)).unzip();
         let outcome = outcome?;
-        let mut measured = assemble(&outcome, load.log_share >= 1.0, samples, pgbench.command_line());
+        let mut measured =
+            assemble(&outcome, load.log_share >= 1.0, samples.unwrap_or_default(), pgbench.command_line());
         measured.figures.close_s = closed?;
         measured.figures.sampler_cpu_percent = sampler_cpu_percent;
         let cost = watch.finish(&outcome.summary);

@@ -3,7 +3,7 @@
 
 use std::{
     fmt::Display,
-    sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel},
+    sync::mpsc::{Receiver, Sender, channel},
     thread::{self, JoinHandle},
     time::Instant,
 };
@@ -15,7 +15,7 @@ use crate::{error::Error, proc};
 pub(super) struct Asked {
     /// What it tells, for people.
     what: &'static str,
-    questions: SyncSender<()>,
+    questions: Sender<()>,
     answers: Receiver<Answer>,
     thread: JoinHandle<()>,
     /// It owes an answer.
@@ -37,7 +37,7 @@ impl Asked {
         what: &'static str,
         mut look: impl FnMut() -> Result<Vec<Value>, E> + Send + 'static,
     ) -> Result<Self, Error> {
-        let (questions, asked) = sync_channel(1);
+        let (questions, asked) = channel();
         let (tell, answers) = channel();
         let thread = thread::Builder::new()
             .name("sampler's look".to_owned())
@@ -56,7 +56,7 @@ impl Asked {
     /// Asks, unless it owes an answer already.
     pub(super) fn ask(&mut self) {
         if !self.owes {
-            self.owes = matches!(self.questions.try_send(()), Ok(()) | Err(TrySendError::Full(())));
+            self.owes = self.questions.send(()).is_ok();
         }
     }
 

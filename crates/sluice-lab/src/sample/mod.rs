@@ -116,7 +116,7 @@ impl Sampler {
 
     /// Ends it, and puts what it saw on the axis of a turn that began at `begin_unix_s` and lasted for `seconds`.
     /// Returns also the processor time that it took, its backend's included, in percent of all processors'.
-    pub fn finish(self, begin_unix_s: f64, seconds: f64) -> (Samples, Option<f64>) {
+    pub fn finish(self, begin_unix_s: f64, seconds: f64) -> (Samples, f64) {
         self.shared.stop.store(true, Ordering::Relaxed);
         let checkpoints = self.log.as_ref().map(Log::checkpoints);
         // A panic was reported by its thread.
@@ -130,11 +130,12 @@ impl Sampler {
                 .missing
                 .push("checkpoints from the server's log: it is not the laboratory's, or as set".to_owned()),
         }
-        (samples, Some(percent))
+        (samples, percent)
     }
 }
 
 impl Recording {
+    /// Looks until it is told to stop.
     fn record(mut self, mut asked: Vec<Asked>, mut host: Host, shared: &Shared, period: Duration) -> Self {
         let begin = Instant::now();
         let own_cpu_s = proc::thread_cpu_s();
