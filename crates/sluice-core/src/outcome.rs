@@ -82,8 +82,6 @@ impl Outcome {
 pub struct LostCommit {
     /// The mark of its transaction.
     pub mark: Mark,
-    /// The messages that its client is owed ahead of the answer itself.
-    pub ahead: Vec<u8>,
     /// The ParameterStatus messages by which what was set for the transaction is gone.
     pub reports: Vec<u8>,
 }

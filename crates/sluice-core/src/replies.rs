@@ -60,35 +60,30 @@ impl Replies {
         self.queue.iter().filter(|expected| expected.ends_client_request()).count()
     }
 
-    /// The messages that are owed ahead of a COMMIT's own answer, if that and the end of its request are all that is left;
-    /// else `None`.
-    pub fn ahead_of_commit(&self) -> Option<Vec<u8>> {
+    /// The messages with which the server answers what stands ahead of a block's end, if that, the end and its request are
+    /// all that is owed, and none of them can fail; else `None`. What is described is known to have no rows.
+    pub fn ahead_of_end(&self) -> Option<Vec<u8>> {
         let mut queue = self.queue.iter();
-        let (mut ahead, mut has_portal) = (Vec::new(), false);
+        let (mut ahead, mut bound) = (Vec::new(), None);
         loop {
             match queue.next()? {
                 Expected::Query { amended: None, .. } => break,
-                Expected::Execute(_) => {
-                    if !matches!(queue.next(), Some(Expected::Sync(_))) {
+                Expected::Execute(portal) => {
+                    let is_ends = bound.is_none_or(|bound| bound == portal);
+                    if !is_ends || !matches!(queue.next(), Some(Expected::Sync(_))) {
                         return None;
                     }
                     break;
                 }
-                Expected::Parse(sent) if !sent.is_asked() => {}
-                Expected::Parse(_) => ahead.extend(PARSE_COMPLETE),
-                Expected::Bind(..) => {
-                    has_portal = true;
+                Expected::Parse(sent) if sent.ends_block() => ahead.extend(PARSE_COMPLETE),
+                // The last one by that name is the one that is run; another name may be taken.
+                Expected::Bind(_, portal @ Portal::Unnamed) if bound.is_none() => {
+                    bound = Some(portal);
                     ahead.extend(BIND_COMPLETE);
                 }
-                // Behind a Bind it is of its portal.
-                Expected::Describe(..) if has_portal => ahead.extend(NO_DATA),
-                Expected::Local(local) => match &**local {
-                    Local::ParseComplete(_) => ahead.extend(PARSE_COMPLETE),
-                    Local::CloseComplete(_) => ahead.extend(CLOSE_COMPLETE),
-                    Local::Message(message, _) => ahead.extend_from_slice(message),
-                },
-                Expected::Close(_) => ahead.extend(CLOSE_COMPLETE),
-                Expected::Evict(_) | Expected::OwnClose => {}
+                Expected::Describe(..) => ahead.extend(NO_DATA),
+                Expected::Close(_) | Expected::Evict(_) | Expected::OwnClose => ahead.extend(CLOSE_COMPLETE),
+                Expected::Local(_) => {}
                 _ => return None,
             }
         }

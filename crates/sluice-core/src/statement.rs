@@ -19,7 +19,7 @@ use crate::{
     logins::Generation,
     profile::{Context, NAME_BYTES_MAX, Profile, literals::SearchPath},
     shape::Shape,
-    sql::{self, Begin, Effects, Reset, effects},
+    sql::{self, Begin, Effects, Ending, Reset, effects},
     uses::Uses,
 };
 
@@ -104,8 +104,8 @@ pub struct Statement {
     text_bytes: usize,
     /// Whether it may be a COPY that the server reads.
     pub may_copy: bool,
-    /// Whether it may end the transaction block that it is run in.
-    pub may_end_block: bool,
+    /// What it does to the transaction block that it is run in.
+    pub ends: Ending,
     /// The times that it was run, by anybody.
     pub uses: Uses,
     /// `None`: it is one client's own.
@@ -214,13 +214,15 @@ impl Statement {
         let begins = begin_of(definition);
         let deallocates = sql::deallocated(text).filter(|_| types == NO_TYPES);
         let effects = effects(text);
+        // Of an end with parameters PostgreSQL may say something else first.
+        let ends = Ending::of(text).known_if(types == NO_TYPES);
         Self {
             id,
             name,
             definition: definition.into(),
             text_bytes: text.len(),
             may_copy: sql::may_copy_in(text),
-            may_end_block: sql::may_end_block(text),
+            ends,
             uses: Uses::default(),
             terms,
             was_shared: None,

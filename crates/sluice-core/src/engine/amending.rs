@@ -2,7 +2,12 @@
 
 use sluice_wire::{BackendKind, ErrorFields, FrontendKind, message};
 
-use crate::{amended::Amended, io::Io, replies::Expected, sql};
+use crate::{
+    amended::Amended,
+    io::Io,
+    replies::Expected,
+    sql::{self, Ending},
+};
 
 use super::{
     backend::{ServerRelay, Verdict},
@@ -28,8 +33,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             amended,
             is_amid: false,
         });
-        if self.follows_blocks() && sql::may_end_block(seen.body) {
-            self.server().exchange.may_end_block(None);
+        if self.follows_blocks() {
+            self.server().exchange.end_block(Ending::of(seen.body).known_if(false));
         }
         if sql::may_copy_in(seen.body) {
             self.server().exchange.may_begin_copy();

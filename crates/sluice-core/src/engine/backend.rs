@@ -435,8 +435,8 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         let is_amended = self.server.exchange.replies().amended().is_some();
         self.executed(tag);
-        if tag == b"COMMIT" {
-            self.server.exchange.has_committed();
+        if matches!(tag, b"COMMIT" | b"ROLLBACK") {
+            self.server.exchange.has_ended();
         }
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
         if !matches!(tag.first(), Some(b'S' | b'R' | b'L' | b'P' | b'D' | b'C')) || tag.starts_with(b"SELECT") {
@@ -481,7 +481,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
         // The mark may be that of a transaction before the one that is open.
-        if status == TransactionStatus::Idle || self.server.exchange.is_ending() {
+        if status == TransactionStatus::Idle || self.server.exchange.may_have_ended_block() {
             self.server.mark = None;
         }
         let answered = self.server.exchange.ready(self.now, status);

@@ -11,7 +11,7 @@ use crate::{
     client::{Begun, OwnPortal},
     io::Io,
     replies::{Expected, Local, Taken},
-    sql::{self, Command, Effects, Reset, effects, effects_of_beginning},
+    sql::{self, Command, Effects, Ending, Reset, effects, effects_of_beginning},
     statement,
 };
 
@@ -147,9 +147,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
         if seen.kind == FrontendKind::Query && self.follows_blocks() {
             let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole());
-            if text.is_none_or(sql::may_end_block) {
-                self.server().exchange.may_end_block(text);
-            }
+            self.server().exchange.end_block(text.map_or(Ending::Open, Ending::of));
         }
         let exchange = &mut self.server().exchange;
         match may_copy {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluice_wire::{
     ErrorResponse, FrontendKind,
-    message::{BindNames, CLOSE_COMPLETE, Named, Parse, TransactionStatus},
+    message::{self, BindNames, CLOSE_COMPLETE, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -14,7 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
-    server::Server,
+    server::{Server, Turn},
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -23,7 +23,7 @@ use crate::{
 use super::{
     Engine, Todo,
     frontend::{ClientRelay, Seen},
-    standing_in::in_failed_transaction,
+    standing_in::{counts_of_bind, in_failed_transaction},
 };
 
 impl Engine {
@@ -32,7 +32,8 @@ impl Engine {
     pub(super) fn lose_block(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
         let server = self.servers.get(id).filter(|_| self.can_outlast_server(client));
         let fails_commit = server.is_some_and(Server::fails_commit);
-        if !fails_commit && !server.is_some_and(Server::rolls_back) {
+        let is_over = fails_commit || server.is_some_and(Server::owes_rollback);
+        if !is_over && !server.is_some_and(Server::rolls_back) {
             return false;
         }
         // A message that has not come whole never will, and the client has seen nothing of it.
@@ -42,6 +43,8 @@ impl Engine {
         let reports = self.servers[id].parameters.before_block();
         if fails_commit {
             self.answer_commit_as_failed(now, id, &reports, io);
+        } else if is_over {
+            self.answer_rollback(now, id, &reports, io);
         } else if asks {
             self.answer_as_failed(now, id, &reports, io);
         }
@@ -55,7 +58,7 @@ impl Engine {
         session.come_home();
         session.former = Vec::new();
         session.portal = None;
-        if !fails_commit {
+        if !is_over {
             session.begun.get_or_insert(Begun::failed(plain_begin()));
             session.is_lost = true;
         }
@@ -80,6 +83,26 @@ impl Engine {
         if self.servers.get(id).is_some_and(|server| server.exchange.replies().end_requests()) {
             let ready = TransactionStatus::Idle.ready_for_query();
             self.server_bytes(now, id, &[reports, &ready].concat(), false, io);
+        }
+    }
+
+    /// Answers a ROLLBACK as its server would have: the block is rolled back.
+    fn answer_rollback(&mut self, now: Time, id: ServerId, reports: &[u8], io: &mut impl Io) {
+        self.answer_ahead_of_end(now, id, io);
+        let mut answer = Vec::new();
+        message::put_command_complete(&mut answer, "ROLLBACK");
+        answer.extend(reports);
+        answer.extend(TransactionStatus::Idle.ready_for_query());
+        self.server_bytes(now, id, &answer, false, io);
+    }
+
+    /// Answers what a server owes ahead of a block's end as if it had said that itself, and as it would have.
+    pub(super) fn answer_ahead_of_end(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        // A message that has not come whole never will.
+        server.pending.clear();
+        if let Some(ahead) = server.exchange.replies().ahead_of_end() {
+            self.server_bytes(now, id, &ahead, false, io);
         }
     }
 
@@ -175,6 +198,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     fn bound_in(&self, seen: Seen<'a>) -> Option<Arc<Statement>> {
         self.statement_named(BindNames::read(seen.body)?.statement).cloned()
     }
+}
+
+/// The turn that a Bind to that statement gives to the transaction when its portal is run. Of an end that does not stand
+/// there as it should, with parameters it does not have, PostgreSQL says something else.
+pub(super) fn turn_of(statement: &Statement, seen: Seen<'_>, names: &BindNames<'_>) -> Turn {
+    let ends = statement.ends.known_if(seen.is_whole() && is_bare(&seen.body[names.bytes..]));
+    Turn { leads_to: statement.leads_to, ends }
+}
+
+/// Whether a Bind, behind its names, has no parameters, and ends where it should.
+fn is_bare(rest: &[u8]) -> bool {
+    let (Some(formats @ 0..=1), Some(0)) = counts_of_bind(rest) else { return false };
+    let results = rest.get(4 + 2 * usize::from(formats)..).and_then(<[u8]>::split_first_chunk);
+    results.is_some_and(|(count, codes)| codes.len() == 2 * usize::from(u16::from_be_bytes(*count)))
 }
 
 /// The error of a client that ends with its server. What may end a block is known in a cluster alone.

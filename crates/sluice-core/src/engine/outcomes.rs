@@ -25,6 +25,7 @@ impl Engine {
     pub(super) fn lose_commit(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
         let server = self.servers.get(id).filter(|_| self.can_outlast_server(client));
         let Some(commit) = server.and_then(Server::lost_commit) else { return false };
+        self.answer_ahead_of_end(now, id, io);
         let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) else { return false };
         session.former = Vec::new();
         session.portal = None;
@@ -45,7 +46,7 @@ impl Engine {
         let Some(client) = self.clients.get_mut(id) else { return };
         let conn = client.conn;
         let Some(commit) = client.session_mut().and_then(|session| session.commit.take()) else { return };
-        let mut answer = commit.ahead;
+        let mut answer = Vec::new();
         match outcome {
             Outcome::Committed => message::put_command_complete(&mut answer, "COMMIT"),
             Outcome::Aborted => answer.extend(lost().to_bytes()),

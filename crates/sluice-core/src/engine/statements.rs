@@ -13,15 +13,16 @@ use crate::{
     client::NAMES_MAX,
     io::Io,
     replies::{Called, DescribedAs, Expected, Local, ParseSent, Portal, SentFor},
-    server::There,
+    server::{There, Turn},
     shape::Shape,
-    sql::{self, Effects},
+    sql::{self, Effects, Ending},
     statement::{NameTag, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
 };
 
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, may_copy, resets_with},
+    losing::turn_of,
     standing_in::{Absence, has_other_count, types_of},
 };
 
@@ -235,7 +236,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let meaning = self.meaning(names.statement);
         if !self.refuses_bind(&meaning) {
-            self.server().exchange.bind_portal(names.portal, None, None, None);
+            self.server().exchange.bind_portal(names.portal, None, None, Turn::default());
         }
         let is_command = match &meaning {
             Meaning::Shared(prepared) => prepared.statement.is_always_accepted(),
@@ -293,12 +294,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.note_customs(effects, seen, names.bytes);
         let resets = resets_with(statement.as_ref().and_then(|statement| statement.resets.clone()), &meant);
         let sets = effects.intersects(Effects::STATE).then_some(text);
-        let leads_to = statement.as_ref().and_then(|statement| statement.leads_to);
-        self.server().exchange.bind_portal(names.portal, resets, sets, leads_to);
-        if statement.as_ref().is_none_or(|statement| statement.may_end_block) {
-            let text = statement.as_ref().map(|statement| statement.query());
-            self.server().exchange.may_end_block(text);
-        }
+        let turn = statement.as_ref().map_or(Turn::UNKNOWN, |statement| turn_of(statement, seen, names));
+        self.server().exchange.bind_portal(names.portal, resets, sets, turn);
         if may_copy(&meant) || statement.is_some_and(|statement| statement.may_copy) {
             self.server().exchange.may_bind_copy();
         }
@@ -361,9 +358,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         BindNames::write(self.scratch, names.portal, &statement.name, rest);
         self.send_scratch();
         let server = self.server();
-        if statement.may_end_block {
-            server.exchange.may_end_block(Some(statement.query()));
-        }
         if statement.may_copy {
             server.exchange.may_bind_copy();
         }
@@ -382,7 +376,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     /// Does what has to be done before a shared statement is bound, and notes what running it does besides reading and
     /// writing rows. Returns a step where something has to be done or waited for before.
     fn expect_effects(&mut self, seen: Seen<'a>, names: &BindNames<'a>, statement: &Arc<Statement>) -> Option<Step> {
-        let is_plain = (statement.effects - Effects::USES_SEQUENCE).is_empty() && statement.leads_to.is_none();
+        let has_effects = !(statement.effects - Effects::USES_SEQUENCE).is_empty();
+        let is_plain = !has_effects && statement.leads_to.is_none() && statement.ends == Ending::None;
         if is_plain {
             // Nearly all of them. What one of before by that name may have had is forgotten already.
             self.note_sequences(statement.effects);
@@ -403,7 +398,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let resets = resets_with(statement.resets.clone(), &meant);
         let sets = statement.effects.intersects(Effects::STATE).then(|| statement.query());
         let exchange = &mut self.server().exchange;
-        exchange.bind_portal(names.portal, resets, sets, statement.leads_to);
+        exchange.bind_portal(names.portal, resets, sets, turn_of(statement, seen, names));
         if may_copy(&meant) {
             exchange.may_bind_copy();
         }

@@ -142,6 +142,12 @@ impl ParseSent {
     pub fn is_asked(&self) -> bool {
         self.sent_for == SentFor::Parse
     }
+
+    /// Whether it is of a plain COMMIT or ROLLBACK, by a name that nothing else has: that does not fail.
+    pub fn ends_block(&self) -> bool {
+        let is_free = !matches!(self.by, By::Lent(_));
+        is_free && self.statement.as_ref().is_some_and(|statement| statement.ends.is_known())
+    }
 }
 
 /// The client's message for which a Parse is sent.

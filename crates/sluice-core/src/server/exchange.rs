@@ -18,8 +18,14 @@ use crate::{
     time::Time,
 };
 
-use super::{batch_resets::BatchResets, begin::EarlyBegin, implicit::Implicit, replay::Replay, turns::Turns};
-use blocks::Ending;
+use super::{
+    batch_resets::BatchResets,
+    begin::EarlyBegin,
+    implicit::Implicit,
+    replay::Replay,
+    turns::{Turn, Turns},
+};
+use blocks::End;
 use copies::Copies;
 
 pub use copies::InDoubt;
@@ -51,8 +57,10 @@ pub struct Exchange {
     batch_resets: BatchResets,
     /// The turns that what was sent gives to the transaction.
     turns: Turns,
-    /// The kind of message, among those sent, that may end the block which is open.
-    ending: Ending,
+    /// What is known of the end of the block which is open.
+    end: End,
+    /// Whether it may have left something that its ROLLBACK does not take away.
+    outlasts_rollback: bool,
     /// Whether a part of the request that is being answered has run.
     has_run: bool,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
@@ -138,7 +146,8 @@ impl Exchange {
             replay: Replay::default(),
             batch_resets: BatchResets::default(),
             turns: Turns::default(),
-            ending: Ending::None,
+            end: End::default(),
+            outlasts_rollback: false,
             has_run: false,
             has_discarded: false,
             implicit: Implicit::default(),
@@ -274,11 +283,13 @@ impl Exchange {
                 let goes_on = matches!(self.replies.back(), Some(Expected::Query { is_amid: true, .. }));
                 *is_amid = (self.runs() || goes_on) && self.expected_status() == TransactionStatus::Idle;
                 self.close_batch();
+                self.end_request();
                 self.begin.follow();
                 self.names_open |= *clears;
             }
             Expected::Sync(_) => {
                 self.state = State::Ready(Batch::Closed);
+                self.end_request();
                 self.begin.follow();
                 self.names_open |= self.replies.has_named();
             }
@@ -372,15 +383,9 @@ impl Exchange {
 
     /// A portal is bound to a statement that resets these settings to what the client began with, or none: then its
     /// text, of those that may change settings, sets what it names. It may begin or end a block.
-    pub fn bind_portal(
-        &mut self,
-        portal: &[u8],
-        resets: Option<Reset>,
-        text: Option<&[u8]>,
-        leads_to: Option<TransactionStatus>,
-    ) {
+    pub fn bind_portal(&mut self, portal: &[u8], resets: Option<Reset>, text: Option<&[u8]>, turn: Turn) {
         let portal = known_name(portal);
-        self.turns.bind(portal, leads_to);
+        self.turns.bind(portal, turn);
         self.batch_resets.bind(portal, resets, || text.map(sql::settings_named));
     }
 
@@ -391,7 +396,8 @@ impl Exchange {
             self.batch_resets.run(portal);
         }
         if matches!(self.state, State::Ready(_)) {
-            self.turns.run(portal, || self.replies.requests());
+            let ends = self.turns.run(portal, || self.replies.requests());
+            self.end_block(ends);
         }
     }
 
@@ -482,9 +488,10 @@ impl Exchange {
             return;
         }
         // What might have ended the block has not, or has begun the next one.
-        self.ending = Ending::None;
+        self.end = End::default();
         // The transaction has ended, and all portals with it.
         if self.status == TransactionStatus::Idle {
+            self.outlasts_rollback = false;
             self.turns.close_all();
             self.batch_resets.close_all();
             self.forget_bound_copies();

@@ -35,7 +35,7 @@ use crate::{
     profile::Profile,
     replies::Own,
     slow::Request,
-    sql::{CustomNames, Effects, effects, effects_of_beginning},
+    sql::{self, CustomNames, Effects, effects, effects_of_beginning},
     start::StartupParameters,
     stream::Stream,
     time::Time,
@@ -55,6 +55,7 @@ pub use running::Running;
 pub use sequences::{SequenceUser, Sequences};
 pub use session::ServerSession;
 pub use statements::{ServerStatements, There};
+pub use turns::Turn;
 
 /// The version of PostgreSQL from which on triggers run at a log-in.
 const LOGIN_TRIGGERS: u32 = 17;
@@ -310,31 +311,39 @@ impl Server {
     /// Whether its client has a block open there that is rolled back for certain where a cluster's primary is lost, and
     /// nothing else of its session goes with that: the client can be told so, and stay.
     pub fn rolls_back(&self) -> bool {
-        self.is_expendable() && self.exchange.rolls_back()
+        self.is_expendable() && !self.exchange.may_outlast_rollback() && self.exchange.rolls_back()
     }
 
     /// Whether its client has sent a COMMIT to a standby and has no answer to it: a block there has written nothing, so
     /// it is as good as rolled back.
     pub fn fails_commit(&self) -> bool {
         let reads = self.pool.upstream.is_standby() && !self.is_worn;
-        reads && self.is_expendable() && self.exchange.unanswered_commit().is_some()
+        reads && self.is_expendable() && !self.exchange.may_outlast_rollback() && self.exchange.owes_commit()
     }
 
     /// The COMMIT that its client has sent and has no answer to, if its transaction can be known on another server, and
     /// nothing else of its session goes with this one.
     pub fn lost_commit(&self) -> Option<LostCommit> {
-        let mark = self.mark.clone().filter(|_| self.is_expendable())?;
-        Some(LostCommit { mark, ahead: self.exchange.unanswered_commit()?, reports: self.parameters.before_block() })
+        let mark = self.mark.clone().filter(|_| self.is_expendable() && self.exchange.owes_commit())?;
+        Some(LostCommit { mark, reports: self.parameters.before_block() })
+    }
+
+    /// Whether its client has sent a ROLLBACK and has no answer to it, and nothing else of its session goes with this
+    /// server: the block is rolled back, by whatever.
+    pub fn owes_rollback(&self) -> bool {
+        self.is_expendable() && !self.exchange.may_outlast_rollback() && self.exchange.owes_rollback()
     }
 
     /// Whether its client stays when it is lost: that client hears then what has become of its block.
     pub fn outlasts_loss(&self) -> bool {
-        self.rolls_back() || self.fails_commit() || self.lost_commit().is_some()
+        self.rolls_back() || self.owes_rollback() || self.fails_commit() || self.lost_commit().is_some()
     }
 
-    /// Whether a cluster's primary that is lost takes nothing with it that its client has there, but for a transaction.
+    /// Whether a cluster's primary that is lost takes nothing with it that its client has there, but for a transaction, and
+    /// for what others who wait might have taken from it as well.
     fn is_expendable(&self) -> bool {
-        let is_shared = self.follows_statements() && self.kept.is_none() && self.preparation == Preparation::None;
+        let is_tied = self.kept.is_some() && self.session.pins().are_lasting();
+        let is_shared = self.follows_statements() && !is_tied && self.preparation == Preparation::None;
         self.pool.upstream.cluster.is_some() && is_shared && !self.stream.is_inside()
     }
 
@@ -378,6 +387,9 @@ impl Server {
     pub fn expect_text(&mut self, effects: Effects, text: &[u8]) {
         if effects.intersects(Effects::STATE) {
             self.lent.doubt();
+        }
+        if sql::may_outlast_rollback(effects, text) {
+            self.exchange.leaves_beyond_rollback();
         }
         self.session.expect_text(effects, text, &self.pool, || self.exchange.replies().requests());
     }

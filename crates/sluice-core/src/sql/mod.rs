@@ -1,6 +1,7 @@
 //! The few SQL commands that Sluice carries out by itself, recognised where they stand alone. Anything more is the
 //! server's to understand.
 
+mod blocks;
 mod constants;
 mod customs;
 mod effects;
@@ -16,8 +17,9 @@ mod ways;
 use std::iter::Peekable;
 
 use lexer::{Lexer, Token};
-use sluice_wire::message::TransactionStatus;
 
+pub use blocks::Ending;
+pub(crate) use blocks::{end, ends_transaction, leads_to, may_outlast_rollback};
 pub(crate) use constants::{beginning, shown, without_constants};
 pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
@@ -144,33 +146,9 @@ pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
     Some(Begin { sql, tag })
 }
 
-/// Reads a COMMIT or ROLLBACK in any of its spellings, without AND CHAIN; gives its command tag.
-pub(crate) fn end(text: &[u8]) -> Option<&'static str> {
-    let mut words = Words::new(text);
-    let tag = match words.take_any(&["commit", "end", "rollback", "abort"])? {
-        "commit" | "end" => "COMMIT",
-        _ => "ROLLBACK",
-    };
-    let _noise = words.take("work") || words.take("transaction");
-    words.at_end().then_some(tag)
-}
-
 enum Isolation {
     ReadCommitted,
     RepeatableRead,
-}
-
-/// Whether a text begins as one that PostgreSQL takes in a failed transaction (`IsTransactionExitStmt`), or says
-/// nothing at all.
-pub(crate) fn ends_transaction(text: &[u8]) -> bool {
-    let mut words = Words::new(text);
-    while words.0.next_if_eq(&Token::Semicolon).is_some() {}
-    match words.take_any(&["end", "abort", "commit", "rollback", "prepare"]) {
-        Some("end" | "abort") => true,
-        Some("prepare") => words.take("transaction"),
-        Some(_) => !words.take("prepared"),
-        None => words.at_end(),
-    }
 }
 
 /// Whether a text may have a COPY that the server reads: those have one of these words, and PostgreSQL takes either for
@@ -181,52 +159,6 @@ pub(crate) fn may_copy_in(text: &[u8]) -> bool {
         has(b"stdin") || has(b"stdout")
     };
     memchr::memchr2_iter(b's', b'S', text).any(is_one)
-}
-
-/// The words with which a command begins that may end a block, or of which it can't be told.
-const BLOCK_ENDS: [&str; 6] = ["commit", "end", "rollback", "abort", "prepare", "execute"];
-
-/// Whether a text may end the transaction block that it is run in, or what that comes to can't be told from it: several
-/// commands may, if there is such a word among them, and a statement that SQL executes may be a COMMIT of the extended
-/// protocol's. A procedure may not: in a block, PostgreSQL lets none of them commit.
-pub(crate) fn may_end_block(text: &[u8]) -> bool {
-    let mut words = Words::new(text);
-    match words.take_any(&BLOCK_ENDS) {
-        Some("rollback") => {
-            let _noun = words.take_any(&["work", "transaction"]);
-            !words.take("to") || outline::may_have_several(text)
-        }
-        Some(_) => true,
-        None => outline::may_have_several(text) && BLOCK_ENDS.iter().any(|word| has_word(text, word.as_bytes())),
-    }
-}
-
-/// Whether a word stands anywhere in a text, though it be a part of a literal or a comment.
-fn has_word(text: &[u8], word: &[u8]) -> bool {
-    let goes_on = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..);
-    text.windows(word.len()).enumerate().any(|(at, part)| {
-        // A number may stand before it without a space.
-        let is_begun =
-            at.checked_sub(1).and_then(|at| text.get(at)).is_some_and(|byte| goes_on(byte) && !byte.is_ascii_digit());
-        part.eq_ignore_ascii_case(word) && !is_begun && !text.get(at + word.len()).is_some_and(goes_on)
-    })
-}
-
-/// The status of the transaction behind a statement that begins or ends a block, if it succeeds.
-pub(crate) fn leads_to(text: &[u8]) -> Option<TransactionStatus> {
-    let mut words = Words::new(text);
-    while words.0.next_if_eq(&Token::Semicolon).is_some() {}
-    match words.take_any(&["begin", "start", "commit", "end", "rollback", "abort", "prepare"])? {
-        "begin" => Some(TransactionStatus::InTransaction),
-        "start" => words.take("transaction").then_some(TransactionStatus::InTransaction),
-        "prepare" => words.take("transaction").then_some(TransactionStatus::Idle),
-        _ if words.take("prepared") => None,
-        _ => {
-            let _noun = words.take_any(&["work", "transaction"]);
-            let goes_on = words.take("to") || (words.take("and") && !words.take("no"));
-            Some(if goes_on { TransactionStatus::InTransaction } else { TransactionStatus::Idle })
-        }
-    }
 }
 
 /// Whether a text is one to PostgreSQL whatever stands before it in its batch, for certain: no command that has to stand
@@ -361,58 +293,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_how_transactions_end() {
-        for text in [
-            "COMMIT",
-            " end;",
-            "/* so */ ;commit",
-            "Rollback to a",
-            "abort",
-            "COMMIT AND CHAIN",
-            "PREPARE TRANSACTION 'x'",
-            "-- so\nROLLBACK",
-            "",
-            " ;",
-        ] {
-            assert!(ends_transaction(text.as_bytes()), "{text}");
-        }
-        for text in [
-            "SELECT 1",
-            "PREPARE a AS SELECT 1",
-            "committed",
-            "BEGIN",
-            "ROLLBACK PREPARED 'x'",
-            "commit prepared 'x'",
-            "-- COMMIT\nSELECT 1",
-        ] {
-            assert!(!ends_transaction(text.as_bytes()), "{text}");
-        }
-    }
-
-    #[test]
-    fn turns_of_a_transaction_are_read() {
-        use TransactionStatus::{Idle, InTransaction};
-        for (text, expected) in [
-            ("BEGIN READ ONLY", Some(InTransaction)),
-            ("start transaction", Some(InTransaction)),
-            ("commit", Some(Idle)),
-            ("/* so */ END WORK AND NO CHAIN", Some(Idle)),
-            ("rollback transaction and chain", Some(InTransaction)),
-            ("abort", Some(Idle)),
-            ("ROLLBACK TO a", Some(InTransaction)),
-            ("rollback work to savepoint a", Some(InTransaction)),
-            ("PREPARE TRANSACTION 'a'", Some(Idle)),
-            ("prepare a as select 1", None),
-            ("commit prepared 'a'", None),
-            ("rollback prepared 'a'", None),
-            ("select 1", None),
-            ("", None),
-        ] {
-            assert_eq!(leads_to(text.as_bytes()), expected, "{text}");
-        }
-    }
-
-    #[test]
     fn knows_what_may_follow_anything() {
         for text in ["select 1", "Set a = 1", "/* so */ reset all", "show a", "with a as (select 1) select 2"] {
             assert!(may_follow(text.as_bytes()), "{text}");
@@ -427,25 +307,6 @@ mod tests {
         }
         for text in ["vacuum", "set local a = 1", "SET TRANSACTION READ ONLY", "discard all", "", "savepoint a"] {
             assert!(!may_follow(text.as_bytes()), "{text}");
-        }
-    }
-
-    #[test]
-    fn reads_the_ways_to_end() {
-        for (text, tag) in [
-            ("COMMIT", Some("COMMIT")),
-            (" end work ;", Some("COMMIT")),
-            ("rollback transaction", Some("ROLLBACK")),
-            ("Abort;", Some("ROLLBACK")),
-            ("commit /* app */", Some("COMMIT")),
-            ("rollback to a", None),
-            ("commit and chain", None),
-            ("commit prepared 'a'", None),
-            ("commit; select 1", None),
-            ("select 1", None),
-            ("", None),
-        ] {
-            assert_eq!(end(text.as_bytes()), tag, "{text}");
         }
     }
 

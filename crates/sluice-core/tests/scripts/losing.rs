@@ -222,7 +222,6 @@ fn what_may_have_been_committed_is_not_said_to_be_rolled_back() {
         query("PREPARE TRANSACTION 'a'"),
         query("EXECUTE a"),
         [parse("", "COMMIT"), bind("", 0), execute(), sync()].concat(),
-        [parse("", "COMMIT"), bind("", 0), sync()].concat(),
         [run_unnamed(), parse("", "END"), bind("", 0), execute(), sync(), run_unnamed(), sync()].concat(),
     ] {
         let (mut table, client, server) = in_block();
@@ -230,6 +229,58 @@ fn what_may_have_been_committed_is_not_said_to_be_rolled_back() {
         table.hangs_up(server);
         assert_eq!(table.hears(client), "E(08007)");
         assert!(table.is_closed(client));
+    }
+}
+
+#[test]
+fn what_a_sequence_gave_a_client_is_no_reason_for_it_to_end_with_its_server() {
+    for (asked, heard) in [("SELECT 1", "E(40001) Z(E)"), ("ROLLBACK", "C(ROLLBACK) Z(I)")] {
+        let mut table = Table::new(settings());
+        table.has_primary(clustered(settings()), Some("a"));
+        let client = table.client();
+        table.says(client, &query("SELECT lastval()"));
+        let server = table.servers()[0];
+        table.says(server, &answers("E(55000) Z(I)"));
+        // It may ask for that, and keeps its server.
+        table.says(client, &query("INSERT INTO t VALUES (1)"));
+        table.says(server, &answers("C(INSERT 0 1) Z(I)"));
+        table.says(client, &query("BEGIN READ WRITE"));
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        table.hears(client);
+        table.says(client, &query(asked));
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), heard);
+        if asked == "SELECT 1" {
+            goes_on(&mut table, client);
+        }
+    }
+}
+
+#[test]
+fn what_a_rollback_would_not_have_taken_away_ends_with_its_server() {
+    for left in ["SELECT pg_advisory_lock(1)", "PREPARE p AS SELECT 1"] {
+        for asked in ["SELECT 1", "ROLLBACK", ""] {
+            let (mut table, client, server) = in_block();
+            table.says(client, &query(left));
+            table.says(server, &answers("C(SELECT 1) Z(T)"));
+            table.hears(client);
+            if !asked.is_empty() {
+                table.says(client, &query(asked));
+            }
+            table.hangs_up(server);
+            let heard = if asked == "ROLLBACK" { "E(08007)" } else { "E(08006)" };
+            assert_eq!(table.hears(client), heard, "{left}; {asked}");
+        }
+    }
+    // What a transaction took is gone with it, and the next one is another matter.
+    for left in ["SELECT pg_advisory_xact_lock(1)", "LISTEN a"] {
+        let (mut table, client, server) = in_block();
+        table.says(client, &query(left));
+        table.says(server, &answers("C(SELECT 1) Z(T)"));
+        table.hears(client);
+        table.says(client, &query("SELECT 1"));
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(40001) Z(E)", "{left}");
     }
 }
 

@@ -10,6 +10,7 @@ mod causal;
 mod clusters;
 mod copies;
 mod draining;
+mod ending;
 mod failing;
 mod hand_over;
 mod holds;

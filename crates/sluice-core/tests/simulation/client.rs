@@ -320,19 +320,29 @@ impl Client {
         }
     }
 
-    /// Whether it has a block open in a cluster, has sent nothing that might end it, nor a message that may have gone in
-    /// part, and holds nothing that goes with its server: it is to be told that the block was lost, and stays.
+    /// Whether it has a block open in a cluster, has sent nothing that might end it, or a ROLLBACK alone, nor a message
+    /// that may have gone in part, and holds nothing that goes with its server: it is to be told that the block was lost,
+    /// or has been rolled back, and stays.
     fn outlasts_loss(&self, plan: &Plan) -> bool {
         let is_known = matches!(self.phase, Phase::Ready) && !self.has_pins();
         let is_told = plan.in_cluster && plan.is_transaction_mode() && !plan.has_nodes();
         let is_whole = |(_, body): &Message| body.len() < WHOLE_BYTES;
         let are_whole = self.sent.iter().chain(&self.current).all(is_whole);
         let was_open = self.current.is_none() || self.before.keeps_block([]);
-        is_known && is_told && are_whole && was_open && self.reference.keeps_block(&self.sent)
+        let goes_on = was_open && self.reference.keeps_block(&self.sent);
+        is_known && is_told && are_whole && (goes_on || self.rolls_back())
+    }
+
+    /// Whether the answer to a ROLLBACK is all that is still to come, or to a COMMIT that comes to that.
+    fn rolls_back(&self) -> bool {
+        let is_alone = self.sent.is_empty() && self.matched.is_empty() && self.before.is_between_messages();
+        let is_it = |(tag, body): &Message| self.before.rolls_back(*tag, body);
+        is_alone && self.current.as_ref().is_some_and(is_it)
     }
 
     /// A FATAL error has come: is there a reason for it?
     fn sent_away(&mut self, body: &[u8], io: &mut SimIo) {
+        self.advance();
         let field = |f| String::from_utf8_lossy(ErrorFields(body).get(f).unwrap_or_default()).into_owned();
         let (code, text) = (field(b'C'), field(b'M'));
         let plan = &io.plan;

@@ -408,6 +408,12 @@ impl Postgres {
             return;
         }
         io.trace(|| format!("server {index} handles {}", describe(tag, body)));
+        let ends_block = session.rolls_back(tag, body);
+        if ends_block && io.plan.in_cluster && io.plan.crashes > 0 && io.rng.percent(30) {
+            // Before the answer has gone.
+            self.crash(index, io);
+            return;
+        }
         if tag == frontend::QUERY && is_own(session.text_of(tag, body)) {
             assert!(session.is_between_messages(), "the pool asks server {index} in the midst of a client's messages");
             assert!(!cancelled, "a cancel has hit what the pool itself asked of server {index}");

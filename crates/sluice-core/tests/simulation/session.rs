@@ -293,6 +293,15 @@ impl Session {
         }
     }
 
+    /// Whether a message rolls a block back, and does nothing else.
+    pub(crate) fn rolls_back(&self, tag: u8, body: &[u8]) -> bool {
+        match self.text_of(tag, body) {
+            "rollback" => self.block != Block::None,
+            "commit" => self.block == Block::Failed,
+            _ => false,
+        }
+    }
+
     /// Whether a block is open, no COPY is, and neither is otherwise behind any of these messages.
     pub(crate) fn keeps_block<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> bool {
         let mut session = self.clone();

@@ -3,20 +3,22 @@
 
 use sluice_wire::message::TransactionStatus;
 
-use crate::sql::{self, Reset};
+use crate::{
+    sql::{Ending, Reset},
+    statement::known_name,
+};
 
 use super::Exchange;
 
-/// The kind of message, among those sent, that may end the block which is open.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// Nothing.
-    #[default]
-    None,
-    /// One or more plain COMMITs.
-    Commit,
-    /// Something else, or what nobody knows.
-    Open,
+/// What is known of the end of the block that is open.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// What all that was sent, and may have run, does to it.
+    ending: Ending,
+    /// Whether something was described in the request that was sent last, up to its end, of which the answer is not
+    /// known; and in the one that is being sent.
+    is_described: bool,
+    is_being_described: bool,
 }
 
 impl Exchange {
@@ -35,23 +37,36 @@ impl Exchange {
         self.implicit.put_off(resets);
     }
 
-    /// Something is sent that may end the block which is open, now or later: that text, if it is known.
-    pub fn may_end_block(&mut self, text: Option<&[u8]>) {
-        let commits = text.and_then(sql::end) == Some("COMMIT") && self.ending != Ending::Open;
-        self.ending = if commits { Ending::Commit } else { Ending::Open };
+    /// Something is sent that is run, and does that to the block which is open.
+    pub fn end_block(&mut self, ending: Ending) {
+        self.end.ending = self.end.ending.and(ending);
     }
 
-    /// Whether something was sent that may end the block which is open.
-    pub fn is_ending(&self) -> bool {
-        self.ending != Ending::None
+    /// Whether the block that is open need not be the one of before: it has ended, or nobody knows.
+    pub fn may_have_ended_block(&self) -> bool {
+        self.end.ending == Ending::Open
     }
 
-    /// A statement is described, or a portal, by that name. Other answers than that of a COMMIT's portal are not known.
+    /// A statement is described, or the portal of that name: of one that ends a block, the answer is known.
     pub fn describes(&mut self, portal: Option<&[u8]>) {
-        let is_commits = portal.is_some_and(|name| self.turns.leads_to(name) == Some(TransactionStatus::Idle));
-        if self.ending == Ending::Commit && !is_commits {
-            self.ending = Ending::Open;
-        }
+        let is_ends = portal.is_some_and(|name| self.turns.of(known_name(name)).ends.is_known());
+        self.end.is_being_described |= !is_ends;
+    }
+
+    /// A request of the client's is sent to its end.
+    pub(super) fn end_request(&mut self) {
+        self.end.is_described = std::mem::take(&mut self.end.is_being_described);
+        self.turns.end_request();
+    }
+
+    /// Something is sent that may leave what a ROLLBACK of the block does not take away.
+    pub fn leaves_beyond_rollback(&mut self) {
+        self.outlasts_rollback = true;
+    }
+
+    /// Whether there may be something of that kind.
+    pub fn may_outlast_rollback(&self) -> bool {
+        self.outlasts_rollback
     }
 
     /// A portal, or a part of a text, has run.
@@ -59,9 +74,9 @@ impl Exchange {
         self.has_run = true;
     }
 
-    /// The client has heard that a COMMIT was done.
-    pub fn has_committed(&mut self) {
-        self.ending = Ending::Open;
+    /// The client has heard that the block has ended.
+    pub fn has_ended(&mut self) {
+        self.end.ending = Ending::Open;
     }
 
     /// Whether the client has a block open that is rolled back for certain if nothing more is answered: it was open, or had
@@ -69,15 +84,31 @@ impl Exchange {
     pub fn rolls_back(&self) -> bool {
         let begins = self.replies.begin_block() && self.replies.client_requests() <= 1;
         let is_open = self.status != TransactionStatus::Idle || begins;
-        is_open && self.is_plain() && !self.is_ending() && self.turns.last() != Some(TransactionStatus::Idle)
+        is_open
+            && self.is_plain()
+            && self.end.ending == Ending::None
+            && self.turns.last() != Some(TransactionStatus::Idle)
     }
 
-    /// The messages with which the answer to a COMMIT begins, if that and nothing else is unanswered in a block.
-    pub fn unanswered_commit(&self) -> Option<Vec<u8>> {
-        let commits = self.ending == Ending::Commit && self.turns.last() == Some(TransactionStatus::Idle);
-        let is_open = self.status == TransactionStatus::InTransaction;
-        let is_whole = self.is_closed() && !self.has_run && self.replies.client_requests() == 1;
-        if commits && is_open && is_whole && self.is_plain() { self.replies.ahead_of_commit() } else { None }
+    /// Whether the answer to a COMMIT, with what goes ahead of it, and nothing else is owed in a block.
+    pub fn owes_commit(&self) -> bool {
+        self.end.ending == Ending::Commit && self.status == TransactionStatus::InTransaction && self.owes_end()
+    }
+
+    /// Likewise to a ROLLBACK: whatever comes, the block is rolled back. In one that has failed, a COMMIT does the same.
+    pub fn owes_rollback(&self) -> bool {
+        let rolls_back = match self.end.ending {
+            Ending::Rollback => self.status != TransactionStatus::Idle,
+            Ending::Commit => self.status == TransactionStatus::Failed,
+            Ending::None | Ending::Open => false,
+        };
+        rolls_back && self.owes_end()
+    }
+
+    fn owes_end(&self) -> bool {
+        let is_last = self.turns.last() == Some(TransactionStatus::Idle) && self.replies.client_requests() == 1;
+        let is_known = self.is_closed() && !self.has_run && !self.end.is_described;
+        is_last && is_known && self.is_plain() && self.replies.ahead_of_end().is_some()
     }
 
     /// Whether nothing but requests of the client's is under way in its block.
