@@ -194,7 +194,7 @@ impl fmt::Display for Required {
 }
 
 fn figures() -> impl Iterator<Item = Column> {
-    columns::ALL.iter().copied().chain([columns::CPU])
+    columns::ALL.iter().copied().chain([columns::CPU, columns::POOL_SHARE])
 }
 
 impl Measured {

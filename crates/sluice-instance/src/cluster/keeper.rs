@@ -17,6 +17,7 @@ use super::{
     etcd_api::EtcdClient,
     patroni::{self, Node},
     process::{Process, Program},
+    reaper,
     rest::Api,
     survivors::Agent,
     waker::Waker,
@@ -134,6 +135,7 @@ impl NodeKeeper {
 
     /// Starts its Patroni, unless it is kept already, and by it PostgreSQL; one that runs there is taken over.
     pub(super) fn start(&self) -> Result<(), ClusterError> {
+        reaper::start().map_err(ClusterError::io("adopt the orphans of", &self.node.home))?;
         let Surroundings { scope, run_as, environment, api, .. } = self.around.clone();
         let own = self.node.clone();
         let program = Program {
@@ -175,8 +177,9 @@ impl NodeKeeper {
         // What Patroni has left.
         self.signal_postmaster(Signal::SIGINT);
         let alone = if haste() == StopMode::Fast { IMMEDIATE_TIME_MAX } else { Duration::ZERO };
-        orphans::end_all(&self.node.pgdata, alone, &[Signal::SIGQUIT, Signal::SIGKILL]);
-        Some(mode)
+        let left = orphans::end_all(&self.node.pgdata, alone, &[Signal::SIGQUIT, Signal::SIGKILL]);
+        // Whatever Patroni's end was like, that server's was not in order.
+        Some(if left > 0 { mode.max(StopMode::Immediate) } else { mode })
     }
 
     /// Kills it as the loss of its host would: Patroni and all of its PostgreSQL. It stays down until it is started.

@@ -36,6 +36,7 @@
 //! | `route.rs` | where the nodes reach each other, if not where they listen |
 //! | `etcd_api.rs` | etcd's keys and leases |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
+//! | `reaper.rs` | adopting what Patroni leaves, and reaping it |
 //! | `ports.rs` | addresses that are to be listened on |
 //! | `host/` | one host of several |
 //! | `survivors/` | the end of a lost primary's lease, where all standbys agree |
@@ -55,6 +56,7 @@ mod ports;
 mod prepare;
 mod process;
 mod ready;
+mod reaper;
 mod resize;
 pub mod rest;
 mod roles;

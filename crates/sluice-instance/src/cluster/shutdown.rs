@@ -29,7 +29,7 @@ use crate::{
 const CHECKPOINT_TIME_MAX: Duration = Duration::from_secs(120);
 
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// The time for process 1 to reap a postmaster that has ended; one that takes longer may take seconds.
+/// The time for whoever has adopted a postmaster to reap it when it has ended; one that takes longer may take seconds.
 const REAP_TIME_MAX: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_millis(5);
 

@@ -61,6 +61,15 @@ pub(crate) const CPU: Column = Column {
     of: |figures| Some(figures.postgres_cpu_us_per_tx? + figures.pool_cpu_us_per_tx.unwrap_or(0.0)),
 };
 
+/// The pool's processor time as a share of PostgreSQL's in the same turn: where the machine's speed drifts between turns,
+/// it moves both.
+pub(crate) const POOL_SHARE: Column = Column {
+    name: "pool_cpu_share",
+    title: "pool CPU",
+    unit: "of PostgreSQL's",
+    of: |figures| Some(figures.pool_cpu_us_per_tx? / figures.postgres_cpu_us_per_tx.filter(|cpu| *cpu > 0.0)?),
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
