@@ -435,7 +435,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         let is_amended = self.server.exchange.replies().amended().is_some();
         self.executed(tag);
-        if matches!(tag, b"COMMIT" | b"ROLLBACK") {
+        if matches!(tag, b"COMMIT" | b"ROLLBACK" | b"PREPARE TRANSACTION") {
             self.server.exchange.has_ended();
         }
         // Nearly all of them are SELECT, INSERT, UPDATE, BEGIN or COMMIT.
@@ -480,12 +480,18 @@ impl<I: Io> ServerRelay<'_, I> {
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
         let status = body.first().and_then(|b| TransactionStatus::from_byte(*b).ok());
         let status = status.ok_or(OutOfStep("it sent an unknown transaction status"))?;
-        // The mark may be that of a transaction before the one that is open.
-        if status == TransactionStatus::Idle || self.server.exchange.may_have_ended_block() {
+        // A block that is open now is another one than before.
+        let (is_idle, has_ended) = (status == TransactionStatus::Idle, self.server.exchange.has_ended_block());
+        if is_idle || has_ended {
             self.server.mark = None;
         }
         let answered = self.server.exchange.ready(self.now, status);
-        if status == TransactionStatus::Idle {
+        let is_clients = matches!(answered, Some(Expected::Query { .. } | Expected::Sync(_)));
+        let goes_on = if is_idle { self.server.exchange.owes() } else { has_ended };
+        if is_clients && goes_on {
+            self.server.goes_on_unfollowed();
+        }
+        if is_idle {
             self.server.parameters.end_block();
         }
         self.server.sequences.end_batch(false);

@@ -1,6 +1,8 @@
 //! Commands that Sluice carries out by itself, in transaction mode: a `DEALLOCATE` of what only it knows, and a `BEGIN`
 //! that no server has to see before there is something to do (docs/decisions/0008).
 
+use std::ops::RangeInclusive;
+
 use sluice_wire::{
     BackendKind, ErrorResponse, FrontendKind,
     message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, SYNC, TransactionStatus},
@@ -11,6 +13,7 @@ use crate::{
     client::{Begun, OwnPortal},
     io::Io,
     replies::{Expected, Local, Taken},
+    server::Left,
     sql::{self, Command, Effects, Ending, Reset, effects, effects_of_beginning},
     statement,
 };
@@ -121,12 +124,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.wait_for_answers();
         }
         self.restore_within(b"");
-        let effects = function_effects(u32::from_be_bytes(*oid));
+        let oid = u32::from_be_bytes(*oid);
+        let effects = function_effects(oid);
         if self.may_name_custom(effects, seen) {
             return Step::Incomplete(seen.total);
         }
         if let Some(step) = self.prepare_for(effects, b"") {
             return step;
+        }
+        if LOCK_SESSION.contains(&oid) || effects.intersects(Effects::SEED) {
+            self.server().exchange.leave(Left::Within);
         }
         // They stand there as the parameters do in a Bind.
         self.note_customs(effects, seen, seen.body.len() - arguments.len());
@@ -437,6 +444,9 @@ const READ_SEQUENCES: [u32; 2] = [1575, 2559];
 
 /// `setseed`.
 const SETS_SEED: u32 = 1599;
+
+/// The functions that take and free advisory locks of the session.
+const LOCK_SESSION: RangeInclusive<u32> = 2880..=2892;
 
 /// The effects of a function that is called by its number.
 fn function_effects(oid: u32) -> Effects {

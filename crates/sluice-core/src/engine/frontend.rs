@@ -572,7 +572,7 @@ fn is_of_statements(kind: FrontendKind) -> bool {
 }
 
 /// Whether a message is one of those that end with a Sync.
-fn is_of_batch(kind: FrontendKind) -> bool {
+pub(super) fn is_of_batch(kind: FrontendKind) -> bool {
     !matches!(kind, FrontendKind::Query | FrontendKind::FunctionCall)
 }
 

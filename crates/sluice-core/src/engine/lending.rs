@@ -19,7 +19,7 @@ use crate::{
     holding::Pins,
     io::Io,
     replies::{By, Expected, Own, ParseSent, SentFor},
-    server::{Preparation, Server, may_be_lent},
+    server::{Left, Preparation, Server, may_be_lent},
     sql::{self, CustomNames, Effects, Reset},
     statement::{Statement, Unnamed, known_name},
 };
@@ -155,6 +155,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             if is_probed {
                 self.server().expect_customs(CustomNames::of_text(statement.query()));
             }
+        }
+        if meant.iter().any(|(_, statement)| sql::may_outlast_rollback(statement.effects, statement.query())) {
+            self.server().exchange.leave(Left::Within);
         }
         let server = self.server.as_deref()?;
         let missing: Vec<_> = meant.iter().filter(|(name, _)| !server.lent.has(name)).collect();

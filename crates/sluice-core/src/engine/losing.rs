@@ -22,7 +22,7 @@ use crate::{
 
 use super::{
     Engine, Todo,
-    frontend::{ClientRelay, Seen},
+    frontend::{ClientRelay, Seen, is_of_batch},
     standing_in::{counts_of_bind, in_failed_transaction},
 };
 
@@ -136,6 +136,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn answer_lost(&mut self, seen: Seen<'a>) -> bool {
         if !self.session.is_lost || self.session.begun.is_none() {
             return false;
+        }
+        if !is_of_batch(seen.kind) && self.drop_failed(seen) {
+            return true;
         }
         let text = |body: &'a [u8]| body.strip_suffix(b"\0").filter(|_| seen.is_whole());
         let rolls_back = |query: &[u8]| sql::end(query) == Some("ROLLBACK");

@@ -28,6 +28,7 @@ use super::{
 use blocks::End;
 use copies::Copies;
 
+pub use blocks::Left;
 pub use copies::InDoubt;
 
 /// Answers that a server may owe before its client has to wait: far more than drivers send in one batch, and a few
@@ -59,8 +60,7 @@ pub struct Exchange {
     turns: Turns,
     /// What is known of the end of the block which is open.
     end: End,
-    /// Whether it may have left something that its ROLLBACK does not take away.
-    outlasts_rollback: bool,
+    left: Left,
     /// Whether a part of the request that is being answered has run.
     has_run: bool,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
@@ -147,7 +147,7 @@ impl Exchange {
             batch_resets: BatchResets::default(),
             turns: Turns::default(),
             end: End::default(),
-            outlasts_rollback: false,
+            left: Left::Nothing,
             has_run: false,
             has_discarded: false,
             implicit: Implicit::default(),
@@ -453,6 +453,7 @@ impl Exchange {
         self.status = status;
         self.ready_at = now;
         self.has_run = false;
+        self.end.is_told = false;
         let mut answered = self.replies.pop();
         self.turns.answered();
         match &mut answered {
@@ -491,7 +492,7 @@ impl Exchange {
         self.end = End::default();
         // The transaction has ended, and all portals with it.
         if self.status == TransactionStatus::Idle {
-            self.outlasts_rollback = false;
+            self.left = Left::Nothing;
             self.turns.close_all();
             self.batch_resets.close_all();
             self.forget_bound_copies();

@@ -45,7 +45,7 @@ use crate::{
 
 pub use begin::EarlyBegin;
 pub use cancels::Cancels;
-pub use exchange::{Admission, Exchange, Farewell, InDoubt, is_of_copy};
+pub use exchange::{Admission, Exchange, Farewell, InDoubt, Left, is_of_copy};
 pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
 pub use parameters::{Parameters, value_in_messages};
@@ -311,14 +311,14 @@ impl Server {
     /// Whether its client has a block open there that is rolled back for certain where a cluster's primary is lost, and
     /// nothing else of its session goes with that: the client can be told so, and stay.
     pub fn rolls_back(&self) -> bool {
-        self.is_expendable() && !self.exchange.may_outlast_rollback() && self.exchange.rolls_back()
+        self.leaves_nothing() && self.exchange.rolls_back()
     }
 
     /// Whether its client has sent a COMMIT to a standby and has no answer to it: a block there has written nothing, so
     /// it is as good as rolled back.
     pub fn fails_commit(&self) -> bool {
         let reads = self.pool.upstream.is_standby() && !self.is_worn;
-        reads && self.is_expendable() && !self.exchange.may_outlast_rollback() && self.exchange.owes_commit()
+        reads && self.leaves_nothing() && self.exchange.owes_commit()
     }
 
     /// The COMMIT that its client has sent and has no answer to, if its transaction can be known on another server, and
@@ -331,7 +331,7 @@ impl Server {
     /// Whether its client has sent a ROLLBACK and has no answer to it, and nothing else of its session goes with this
     /// server: the block is rolled back, by whatever.
     pub fn owes_rollback(&self) -> bool {
-        self.is_expendable() && !self.exchange.may_outlast_rollback() && self.exchange.owes_rollback()
+        self.leaves_nothing() && self.exchange.owes_rollback()
     }
 
     /// Whether its client stays when it is lost: that client hears then what has become of its block.
@@ -344,7 +344,21 @@ impl Server {
     fn is_expendable(&self) -> bool {
         let is_tied = self.kept.is_some() && self.session.pins().are_lasting();
         let is_shared = self.follows_statements() && !is_tied && self.preparation == Preparation::None;
-        self.pool.upstream.cluster.is_some() && is_shared && !self.stream.is_inside()
+        let is_over = self.said_why || self.exchange.left() == Left::Before;
+        self.pool.upstream.cluster.is_some() && is_shared && !is_over && !self.stream.is_inside()
+    }
+
+    /// The same, where the transaction comes to nothing: what its ROLLBACK would have left is not there, either.
+    fn leaves_nothing(&self) -> bool {
+        self.is_expendable() && self.exchange.left() == Left::Nothing
+    }
+
+    /// What its session holds behind the request that has been answered goes on into another block, before anybody has
+    /// acted on it.
+    pub fn goes_on_unfollowed(&mut self) {
+        if self.session.has_report() || self.session.may_have_left_something() {
+            self.exchange.leave(Left::Before);
+        }
     }
 
     /// Whether its client has not sent it anything yet in this transaction, nor it begun one for that.
@@ -389,7 +403,7 @@ impl Server {
             self.lent.doubt();
         }
         if sql::may_outlast_rollback(effects, text) {
-            self.exchange.leaves_beyond_rollback();
+            self.exchange.leave(Left::Within);
         }
         self.session.expect_text(effects, text, &self.pool, || self.exchange.replies().requests());
     }

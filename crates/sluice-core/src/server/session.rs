@@ -456,7 +456,8 @@ impl ServerSession {
         self.may_have_left_something() || !self.pins.is_empty()
     }
 
-    fn may_have_left_something(&self) -> bool {
+    /// Whether it may hold something more since then.
+    pub fn may_have_left_something(&self) -> bool {
         self.effects.intersects(Effects::STATE | Effects::CUSTOM)
     }
 

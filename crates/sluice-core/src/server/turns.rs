@@ -33,8 +33,11 @@ pub(super) struct Turns {
     behind: usize,
     /// The portals that give one when they are run.
     portals: BTreeMap<Box<[u8]>, Turn>,
-    /// Whether there are more of them than are followed.
+    /// Whether there may be others: there are more of them than are followed.
     has_others: bool,
+    /// Whether one of them that may end a block was closed, or another one bound in its place. Behind an error that was
+    /// skipped, and a savepoint may have kept it.
+    has_closed: bool,
 }
 
 impl Turns {
@@ -64,7 +67,7 @@ impl Turns {
     /// to a block.
     pub(super) fn run(&mut self, portal: &[u8], behind: impl FnOnce() -> usize) -> Ending {
         // Mostly there is none.
-        if self.portals.is_empty() {
+        if self.portals.is_empty() && !self.has_others {
             return Ending::None;
         }
         let turn = self.of(portal);
@@ -89,7 +92,8 @@ impl Turns {
     pub(super) fn close(&mut self, portal: &[u8]) {
         // Mostly there is none.
         if !self.portals.is_empty() {
-            self.portals.remove(portal);
+            let closed = self.portals.remove(portal);
+            self.has_closed |= closed.is_some_and(|turn| turn.ends != Ending::None);
         }
     }
 
@@ -98,7 +102,7 @@ impl Turns {
         if !self.portals.is_empty() {
             self.portals.clear();
         }
-        self.has_others = false;
+        (self.has_others, self.has_closed) = (false, false);
     }
 
     /// Notes that what is sent leads to that status, if to any.
@@ -115,6 +119,7 @@ impl Turns {
 
     /// The request that is being answered has failed: it has led to nothing.
     pub(super) fn fail(&mut self) {
+        self.has_others |= self.has_closed;
         if self.behind == 0 {
             self.forget();
         }

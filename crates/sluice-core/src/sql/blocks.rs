@@ -120,9 +120,11 @@ pub(crate) fn leads_to(text: &[u8]) -> Option<TransactionStatus> {
 }
 
 /// Whether a text of these effects may leave something in its session that PostgreSQL keeps beyond a ROLLBACK, as far as
-/// it shows: an advisory lock of the session, a statement of SQL's PREPARE, a seed. A sequence's value is another matter.
+/// it shows: an advisory lock of the session, a statement of SQL's PREPARE, a seed, a library. A sequence's value is
+/// another matter.
 pub(crate) fn may_outlast_rollback(effects: Effects, text: &[u8]) -> bool {
-    effects.intersects(Effects::PREPARES | Effects::SEED) || effects.intersects(Effects::STATE) && locks_session(text)
+    let lasting = Effects::PREPARES | Effects::SEED | Effects::SPENDS_SERVER;
+    effects.intersects(lasting) || effects.intersects(Effects::STATE) && locks_session(text)
 }
 
 /// Whether the name of a function that takes or frees an advisory lock of the session stands anywhere in a text.
@@ -217,6 +219,7 @@ mod tests {
             ("SELECT pg_advisory_xact_lock(1), pg_advisory_unlock(1)", true),
             ("PREPARE a AS SELECT 1", true),
             ("SET seed = 0.5", true),
+            ("LOAD 'auto_explain'", true),
             ("SELECT pg_advisory_xact_lock(1)", false),
             ("SELECT set_config('a.b', 'x', false)", false),
             ("SET LOCAL a.b = 'x'", false),

@@ -219,3 +219,56 @@ fn what_a_block_has_set_is_reported_to_be_what_it_was_when_it_is_rolled_back() {
     assert_eq!(table.hears(client), "C(ROLLBACK) S(application_name=) Z(I)");
     has_another(&mut table, client);
 }
+
+#[test]
+fn a_rollback_to_a_savepoint_ends_no_block() {
+    let (mut table, client, server) = in_marked_block("");
+    for (asked, tag) in [("SAVEPOINT s", "SAVEPOINT"), ("ROLLBACK TO s", "ROLLBACK")] {
+        table.says(client, &query(asked));
+        table.says(server, &answers(&format!("C({tag}) Z(T)")));
+        assert_eq!(table.hears(client), format!("C({tag}) Z(T)"));
+    }
+    table.says(client, &query("COMMIT"));
+    table.hangs_up(server);
+    let server = asked(&mut table);
+    table.says(server, &answers("T(set_config) D(committed) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(COMMIT) Z(I)");
+}
+
+/// Closes a portal.
+fn close_portal(portal: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    message::put_portal_message(&mut out, message::frontend::CLOSE, portal.as_bytes());
+    out
+}
+
+#[test]
+fn a_portal_is_there_where_its_close_was_skipped() {
+    for skipped in [close_portal("a"), bind_to("a", "")] {
+        let (mut table, client, server) = with_portal("a", "COMMIT");
+        table.says(client, &query("SAVEPOINT s"));
+        table.says(server, &answers("C(SAVEPOINT) Z(T)"));
+        table.says(client, &[parse("", "SELECT 1/0"), bind("", 0), execute(), skipped, sync()].concat());
+        table.says(server, &answers("1 2 E(22012) Z(E)"));
+        table.says(client, &query("ROLLBACK TO s"));
+        table.says(server, &answers("C(ROLLBACK) Z(T)"));
+        assert_eq!(table.hears(client), "C(SAVEPOINT) Z(T) 1 2 E(22012) Z(E) C(ROLLBACK) Z(T)");
+        table.says(client, &[execute_portal("a"), sync()].concat());
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(08007)");
+    }
+}
+
+#[test]
+fn a_portal_that_is_one_of_too_many_is_one_when_the_others_are_closed() {
+    let (mut table, client, server) = in_marked_block("");
+    let portals: Vec<u8> = (0..65).flat_map(|at| bind_to(&format!("p{at}"), "s")).collect();
+    table.says(client, &[parse("s", "COMMIT"), portals, sync()].concat());
+    table.says(server, &answers(&format!("1 t n {} Z(T)", "2 ".repeat(65))));
+    let closes: Vec<u8> = (0..64).flat_map(|at| close_portal(&format!("p{at}"))).collect();
+    table.says(client, &[closes, sync()].concat());
+    table.says(server, &answers(&format!("{} Z(T)", "3 ".repeat(64))));
+    table.says(client, &[execute_portal("p64"), sync()].concat());
+    table.hangs_up(server);
+    assert!(table.hears(client).ends_with("Z(T) E(08007)"));
+}

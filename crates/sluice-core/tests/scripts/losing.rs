@@ -258,7 +258,7 @@ fn what_a_sequence_gave_a_client_is_no_reason_for_it_to_end_with_its_server() {
 
 #[test]
 fn what_a_rollback_would_not_have_taken_away_ends_with_its_server() {
-    for left in ["SELECT pg_advisory_lock(1)", "PREPARE p AS SELECT 1"] {
+    for left in ["SELECT pg_advisory_lock(1)", "PREPARE p AS SELECT 1", "LOAD 'auto_explain'"] {
         for asked in ["SELECT 1", "ROLLBACK", ""] {
             let (mut table, client, server) = in_block();
             table.says(client, &query(left));
@@ -282,6 +282,58 @@ fn what_a_rollback_would_not_have_taken_away_ends_with_its_server() {
         table.hangs_up(server);
         assert_eq!(table.hears(client), "E(40001) Z(E)", "{left}");
     }
+}
+
+#[test]
+fn a_query_that_has_failed_before_it_was_sent_is_answered_once() {
+    let mut table = Table::new(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let client = table.client();
+    table.says(client, &[parse("p", "SELECT 1"), sync()].concat());
+    let server = table.servers()[0];
+    table.says(server, &answers("1 t n Z(I)"));
+    table.hears(server);
+    table.says(client, &[query("BEGIN"), query("EXECUTE p")].concat());
+    assert_eq!(table.hears(client), "1 Z(I) C(BEGIN) Z(T)");
+    assert!(table.hears(server).starts_with("P(: BEGIN)"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(40001) Z(E)");
+    goes_on(&mut table, client);
+}
+
+#[test]
+fn what_was_committed_before_a_lost_block_and_is_not_known_elsewhere_ends_with_its_server() {
+    // Committed by a COMMIT that has begun the next block at once,
+    let (mut table, client, server) = in_marked_block("");
+    table.says(client, &query("SET search_path = a"));
+    table.says(server, &answers("C(SET) Z(T)"));
+    table.says(client, &query("COMMIT AND CHAIN"));
+    table.says(server, &answers("C(COMMIT) Z(T)"));
+    table.hears(client);
+    table.says(client, &query("SELECT 1"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08006)");
+    // or ahead of a BEGIN that was sent behind it.
+    let mut table = Table::new(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let client = table.client();
+    table.says(client, &[query("SET search_path = a"), query("BEGIN READ WRITE")].concat());
+    let server = table.servers()[0];
+    table.says(server, &answers("C(SET) Z(I)"));
+    table.says(client, &query("SELECT 1"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    assert_eq!(table.hears(client), "C(SET) Z(I) C(BEGIN) Z(T)");
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(08006)");
+}
+
+#[test]
+fn a_session_that_the_server_has_ended_by_itself_is_over() {
+    let (mut table, client, server) = in_block();
+    table.says(server, &ErrorResponse::fatal("25P03", "terminating connection due to idle-in-transaction").to_bytes());
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(25P03)");
+    assert!(table.is_closed(client));
 }
 
 #[test]

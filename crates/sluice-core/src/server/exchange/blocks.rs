@@ -15,10 +15,24 @@ use super::Exchange;
 pub(super) struct End {
     /// What all that was sent, and may have run, does to it.
     ending: Ending,
+    /// Whether the request that is being answered has ended it.
+    pub(super) is_told: bool,
     /// Whether something was described in the request that was sent last, up to its end, of which the answer is not
     /// known; and in the one that is being sent.
     is_described: bool,
     is_being_described: bool,
+}
+
+/// What the session of a block may hold that its ROLLBACK does not take away, and that nobody knows elsewhere.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Left {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Something of the block's own.
+    Within,
+    /// Something that was committed before it, and has not been acted on.
+    Before,
 }
 
 impl Exchange {
@@ -42,9 +56,9 @@ impl Exchange {
         self.end.ending = self.end.ending.and(ending);
     }
 
-    /// Whether the block that is open need not be the one of before: it has ended, or nobody knows.
-    pub fn may_have_ended_block(&self) -> bool {
-        self.end.ending == Ending::Open
+    /// Whether the request that is being answered has ended its block: one that is open behind it is another.
+    pub fn has_ended_block(&self) -> bool {
+        self.end.is_told
     }
 
     /// A statement is described, or the portal of that name: of one that ends a block, the answer is known.
@@ -59,14 +73,14 @@ impl Exchange {
         self.turns.end_request();
     }
 
-    /// Something is sent that may leave what a ROLLBACK of the block does not take away.
-    pub fn leaves_beyond_rollback(&mut self) {
-        self.outlasts_rollback = true;
+    /// The session may hold something that the block's end does not take away.
+    pub fn leave(&mut self, left: Left) {
+        self.left = self.left.max(left);
     }
 
-    /// Whether there may be something of that kind.
-    pub fn may_outlast_rollback(&self) -> bool {
-        self.outlasts_rollback
+    /// What its session may hold of that kind.
+    pub fn left(&self) -> Left {
+        self.left
     }
 
     /// A portal, or a part of a text, has run.
@@ -74,9 +88,11 @@ impl Exchange {
         self.has_run = true;
     }
 
-    /// The client has heard that the block has ended.
+    /// The client has heard that the block has ended, if anything was sent that may end it: a ROLLBACK to a savepoint is
+    /// told in the same words.
     pub fn has_ended(&mut self) {
-        self.end.ending = Ending::Open;
+        self.end.is_told |= self.end.ending != Ending::None;
+        self.end.ending = self.end.ending.known_if(false);
     }
 
     /// Whether the client has a block open that is rolled back for certain if nothing more is answered: it was open, or had
