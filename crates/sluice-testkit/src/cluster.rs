@@ -226,7 +226,10 @@ impl TestCluster {
 
     /// Stops all processes of a node where they are (SIGSTOP).
     pub fn freeze(&self, node: usize) {
-        self.cluster.processes(node).into_iter().for_each(|pid| proc::try_send(pid, proc::Kind::SIGSTOP));
+        let stop = |pid| proc::try_send(pid, proc::Kind::SIGSTOP);
+        // The postmaster first: what it started after the others were listed would go on.
+        self.cluster.postmaster_pid(node).into_iter().for_each(stop);
+        self.cluster.processes(node).into_iter().for_each(stop);
     }
 
     /// Stops a node's Patroni where it is; its PostgreSQL goes on.
