@@ -60,12 +60,14 @@ impl Cluster {
         self.wait(deadline, |members| self.leader_of(members))
     }
 
-    /// Waits until there is a leader, each other node streams from it, and as many are synchronous as there can be.
+    /// Waits until there is a leader, each other node streams from it, and as many are synchronous as there can be. Each is
+    /// asked itself what it is: a former leader that was stopped and goes on says for a moment what was so before.
     pub fn wait_ready(&self, deadline: Instant) -> Result<Members, ClusterError> {
         let standbys = self.nodes.len() - 1;
         self.wait(deadline, |members| {
-            let is_ready = self.leader_of(members).is_some() && members.synchronous() >= standbys;
-            (is_ready && self.nodes.iter().all(|node| self.is_running(node))).then(|| members.clone())
+            let leader = self.leader_of(members).filter(|_| members.synchronous() >= standbys)?;
+            let mut nodes = self.nodes.iter().enumerate();
+            nodes.all(|(index, node)| self.is_in_place(node, index == leader)).then(|| members.clone())
         })
     }
 
@@ -111,7 +113,8 @@ impl Cluster {
         own.is_ok_and(|own| own.role == "primary" && own.state == "running")
     }
 
-    fn is_running(&self, node: &Node) -> bool {
-        self.api.own(node.rest, ASK_TIME_MAX).is_ok_and(|own| own.state == "running")
+    fn is_in_place(&self, node: &Node, is_leader: bool) -> bool {
+        let own = self.api.own(node.rest, ASK_TIME_MAX);
+        own.is_ok_and(|own| own.state == "running" && (own.role == "primary") == is_leader)
     }
 }
