@@ -1,13 +1,11 @@
 //! Blocks that are lost when their end had been sent, and its answer had not come: what is said of them is what the
 //! portal that was run would have said, or that it is unknown.
 
-use std::time::Duration;
-
 use sluice_wire::message;
 
 use crate::{
     clusters::{asked, in_marked_block},
-    losing::in_block,
+    losing::{has_another, in_block},
     table::{Side, Table, answers, bind, close, describe_portal, execute, parse, parse_typed, query, sync},
 };
 
@@ -32,16 +30,6 @@ fn with_portal(portal: &str, text: &str) -> (Table, Side, Side) {
     assert_eq!(table.hears(client), "1 2 Z(T)");
     table.hears(server);
     (table, client, server)
-}
-
-/// The client's next transaction is another server's.
-fn has_another(table: &mut Table, client: Side) {
-    table.says(client, &query("SELECT 2"));
-    table.passes(Duration::from_millis(200));
-    let server = table.connects().first().copied().unwrap_or_else(|| table.servers()[0]);
-    assert_eq!(table.hears(server), "Q(SELECT 2)");
-    table.says(server, &answers("C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
 }
 
 #[test]

@@ -23,10 +23,14 @@ pub(crate) fn in_block() -> (Table, Side, Side) {
 fn goes_on(table: &mut Table, client: Side) {
     table.says(client, &query("ROLLBACK"));
     assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
+    has_another(table, client);
+}
+
+/// The client's next transaction is another server's.
+pub(crate) fn has_another(table: &mut Table, client: Side) {
     table.says(client, &query("SELECT 2"));
     table.passes(Duration::from_millis(200));
-    let servers = table.connects();
-    let server = servers.first().copied().unwrap_or_else(|| table.servers()[0]);
+    let server = table.connects().first().copied().unwrap_or_else(|| table.servers()[0]);
     assert_eq!(table.hears(server), "Q(SELECT 2)");
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");

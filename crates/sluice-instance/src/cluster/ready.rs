@@ -31,7 +31,7 @@ impl Cluster {
     /// has the lease before its PostgreSQL has been promoted.
     fn leader_of(&self, members: &Members) -> Option<usize> {
         let leader = members.leader()?;
-        self.nodes.iter().position(|node| node.name == leader && self.is_primary(node))
+        self.nodes.iter().position(|node| node.name == leader && self.is_in_place(node, true))
     }
 
     pub(super) fn wait_majority(&self, deadline: Instant) -> Result<(), ClusterError> {
@@ -106,11 +106,6 @@ impl Cluster {
         let logs = [failing, missing].into_iter().find(|logs| !logs.is_empty());
         let logs = logs.unwrap_or_else(|| shown(&|_| true));
         ClusterError::NotReady { waited, said: members.to_string(), logs }
-    }
-
-    fn is_primary(&self, node: &Node) -> bool {
-        let own = self.api.own(node.rest, ASK_TIME_MAX);
-        own.is_ok_and(|own| own.role == "primary" && own.state == "running")
     }
 
     fn is_in_place(&self, node: &Node, is_leader: bool) -> bool {
