@@ -79,6 +79,7 @@ put_compressed docs/reference/node.md $doc/node.md
 put_compressed docs/hosts.md $doc/hosts.md
 put_compressed docs/operate.md $doc/operate.md
 put_compressed docs/upgrading.md $doc/upgrading.md
+put_compressed docs/from-pgbouncer.md $doc/from-pgbouncer.md
 put_compressed CHANGELOG.md $doc/CHANGELOG.md
 
 fill() {

@@ -8,6 +8,10 @@ if ! command -v cargo >/dev/null 2>&1; then
     export PATH
 fi
 
+# The memory that has to be free for the tests' clusters to be kept there, in MB: they take 14 GB at most, processes the
+# rest.
+ROOM_MB=18432
+
 step() { printf '\n== %s\n' "$*"; }
 
 step 'what the tests need'
@@ -38,6 +42,18 @@ fi
 # Made once, by what Sluice makes it with.
 "$target/debug/examples/patroni_environment" >&2
 wait "$prepares" || true
+# The tests' clusters are kept in memory where there is room for them: half of a test's time is a disk's otherwise.
+disk="${TMPDIR:-/tmp}"
+memory=/dev/shm
+free_mb="$(df -Pm "$memory" 2>/dev/null | awk 'NR == 2 { print $4 }')"
+available_mb="$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)"
+if [ -z "${TMPDIR:-}" ] && [ "${free_mb:-0}" -ge "$ROOM_MB" ] && [ "${available_mb:-0}" -ge "$ROOM_MB" ]; then
+    memory="$memory/sluice-tests"
+    mkdir -p "$memory"
+    chmod 1777 "$memory"
+else
+    memory="$disk"
+fi
 # Four programs at once, for the same reason, each after others of its lane. The laboratory's tests that provoke stalls
 # and find their causes come last, alone: they would find the other tests.
 hosts='hosts simulation package'
@@ -53,22 +69,28 @@ for name in $names; do
     esac
 done
 tests() { for name; do printf ' --test %s' "$name"; done; }
-# --no-fail-fast: one failure does not hide the others.
-run() { cargo test --workspace --locked --no-fail-fast "$@" 2>&1; }
+# With their place first. --no-fail-fast: one failure does not hide the others.
+run() {
+    place="$1"
+    shift
+    TMPDIR="$place" cargo test --workspace --locked --no-fail-fast "$@" 2>&1
+}
 {
     # Each says itself what has failed.
     # shellcheck disable=SC2046,SC2086 # They are words.
-    run $(tests $hosts) >"$target/tests/hosts" &
+    run "$memory" $(tests $hosts) >"$target/tests/hosts" &
     # shellcheck disable=SC2046,SC2086
-    run $(tests $nodes) >"$target/tests/nodes" &
+    run "$memory" $(tests $nodes) >"$target/tests/nodes" &
     # shellcheck disable=SC2046,SC2086
-    run $(tests $sharing) >"$target/tests/sharing" &
+    run "$memory" $(tests $sharing) >"$target/tests/sharing" &
     # shellcheck disable=SC2046,SC2086
-    run --lib --bins $(tests $rest) -- --skip "$alone" || true
-    run --doc || true
+    run "$memory" --lib --bins $(tests $rest) -- --skip "$alone" || true
+    run "$memory" --doc || true
     wait
     cat "$target/tests/hosts" "$target/tests/nodes" "$target/tests/sharing"
-    run --test bench -- "$alone" || true
+    # A disk that is slow has to be one.
+    run "$disk" --test bench -- "$alone" || true
+    [ "$memory" = "$disk" ] || rmdir "$memory" 2>/dev/null || true
 } | {
     # One line for all runners, from their own closing lines.
     awk '{ print } /^test result:/ { passed += $4; failed += $6; ignored += $8 }

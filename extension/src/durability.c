@@ -17,12 +17,18 @@
  * cancel that comes while a transaction commits comes too late, as one does that
  * comes a moment afterwards.  pg_terminate_backend() still ends the session, which
  * acknowledges nothing.
+ *
+ * And where standbys are to be waited for whatever comes, PostgreSQL may not know of
+ * them: a line of its configuration that it can't read keeps it from all the others,
+ * and a new primary goes on as the standby that it was, which waits for nobody.  With
+ * "sluice.synchronous_standbys_required" nothing is committed then.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "compat.h"
 #include "gate.h"
+#include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
@@ -43,6 +49,9 @@ static const struct config_enum_entry levels[] = {
 	"the transaction would commit with \"synchronous_commit\" at \"%s\", below its floor, \"%s\""
 
 static int	lowest_level = SYNCHRONOUS_COMMIT_OFF;
+
+/* Whether nothing is committed that waits for standbys, where none are named. */
+static bool requires_standbys = false;
 
 /* Whether a cancel ends a commit's wait for standbys, as it does without Sluice. */
 static bool cancels_waiting_commits = false;
@@ -122,13 +131,37 @@ durability_after_command(int before)
 	raise_below_floor("\"synchronous_commit\" can't be \"%s\" here, where its floor is \"%s\"");
 }
 
-/* Something is about to be committed. What has no id has written nothing that lasts. */
-static void
-check_floor(void)
+/* Whether a commit would wait for standbys that have to be there, and none are named. */
+static bool
+lacks_standbys(void)
 {
-	if (unlikely(synchronous_commit < lowest_level) && TransactionIdIsValid(GetTopTransactionIdIfAny()) &&
-		serves_client())
+	return requires_standbys && synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH &&
+		(SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0');
+}
+
+/* Something is about to be committed. */
+static void
+check_commit(void)
+{
+	if (likely(synchronous_commit >= lowest_level && !requires_standbys) || !serves_client())
+		return;
+	if (synchronous_commit < lowest_level)
 		raise_below_floor(COMMIT_BELOW_FLOOR);
+	if (lacks_standbys())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the transaction would be committed on this server alone"),
+				 errdetail("\"sluice.synchronous_standbys_required\" is on, and \"synchronous_standby_names\" is empty."),
+				 errhint("PostgreSQL may not have been able to read its configuration: "
+						 "SELECT * FROM pg_file_settings WHERE error IS NOT NULL.")));
+}
+
+/* The same of this transaction. What has no id has written nothing that lasts. */
+static void
+check_own_commit(void)
+{
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		check_commit();
 }
 
 /*
@@ -178,6 +211,29 @@ end_commit(void)
 }
 
 /*
+ * Whether a command does what no rollback takes back, before it commits: it makes or
+ * removes files, or a slot elsewhere.  Refused at its commit, it would leave half of it.
+ */
+static bool
+acts_before_commit(const Node *command)
+{
+	switch (nodeTag(command))
+	{
+		case T_CreatedbStmt:
+		case T_DropdbStmt:
+		case T_CreateTableSpaceStmt:
+		case T_DropTableSpaceStmt:
+		case T_CreateSubscriptionStmt:
+		case T_DropSubscriptionStmt:
+		/* To another tablespace, with all its files. */
+		case T_AlterDatabaseStmt:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
  * A command is about to run.  Second halves of transactions that were prepared are
  * committed by commands; within a block they only fail, and may do so within a
  * subtransaction that is rolled back alone.
@@ -189,11 +245,13 @@ durability_before_utility(const Node *command)
 
 	/* Whatever has become of the commit before. */
 	end_commit();
+	if (acts_before_commit(command))
+		check_commit();
 	if (!IsA(command, TransactionStmt) || IsTransactionBlock() || IsSubTransaction())
 		return;
 	kind = ((const TransactionStmt *) command)->kind;
-	if (kind == TRANS_STMT_COMMIT_PREPARED && unlikely(synchronous_commit < lowest_level) && serves_client())
-		raise_below_floor(COMMIT_BELOW_FLOOR);
+	if (kind == TRANS_STMT_COMMIT_PREPARED)
+		check_commit();
 	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
 		begin_commit();
 }
@@ -205,7 +263,7 @@ durability_before_utility(const Node *command)
 void
 durability_at_commit_command(void)
 {
-	check_floor();
+	check_own_commit();
 }
 
 void
@@ -215,7 +273,7 @@ durability_at_end(XactEvent event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			check_floor();
+			check_own_commit();
 			/* It may still be given an id, by NOTIFY. */
 			begin_commit();
 			break;
@@ -236,6 +294,11 @@ durability_define_settings(void)
 							 "The lowest \"synchronous_commit\" with which transactions are committed.",
 							 "For ALTER DATABASE, ALTER ROLE and the configuration file.",
 							 &lowest_level, SYNCHRONOUS_COMMIT_OFF, levels, PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("sluice.synchronous_standbys_required",
+							 "Whether nothing is committed while \"synchronous_standby_names\" is empty, but with \"synchronous_commit\" at \"local\" or \"off\".",
+							 NULL,
+							 &requires_standbys, false, PGC_SIGHUP, 0,
 							 NULL, NULL, NULL);
 	DefineCustomBoolVariable("sluice.cancel_waiting_commits",
 							 "Whether a cancel ends a commit's wait for its standbys, and acknowledges it nevertheless.",

@@ -37,6 +37,8 @@ typedef struct KnownFunction
 	Oid			function;
 	Oid			builtin;		/* or InvalidOid */
 	bool		is_c;
+	bool		is_c_trigger;	/* which may use a sequence, as autoinc() does */
+	bool		sows;			/* has a seed while it runs, which stays */
 } KnownFunction;
 
 static HTAB *known_functions = NULL;
@@ -49,17 +51,21 @@ forget_functions(Datum arg, int cache, uint32 hash)
 	known_functions = NULL;
 }
 
-/* The custom settings that a function has while it runs leave their names, too. */
-static void
-note_customs_of(HeapTuple function)
+/*
+ * The custom settings that a function has while it runs leave their names, too.
+ * Returns whether a seed is among the others.
+ */
+static bool
+note_settings_of(HeapTuple function)
 {
+	bool		sows = false;
 	bool		is_null;
 	Datum		config = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_proconfig, &is_null);
 	Datum	   *settings;
 	int			count;
 
 	if (is_null)
-		return;
+		return false;
 	deconstruct_array(DatumGetArrayTypeP(config), TEXTOID, -1, false, TYPALIGN_INT, &settings, NULL, &count);
 	for (int i = 0; i < count; i++)
 	{
@@ -70,7 +76,28 @@ note_customs_of(HeapTuple function)
 			*end = '\0';
 		if (strchr(setting, GUC_QUALIFIER_SEPARATOR))
 			session_note_custom(setting);
+		sows |= pg_strcasecmp(setting, "seed") == 0;
 	}
+	return sows;
+}
+
+/* Whether a C function is of one of the libraries whose triggers use no sequence. */
+static bool
+is_harmless(HeapTuple function)
+{
+	static const char *const libraries[] = {"moddatetime", "insert_username", "refint", "lo", "tcn"};
+	bool		is_null;
+	Datum		binary = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_probin, &is_null);
+	const char *name = is_null ? "" : last_dir_separator(TextDatumGetCString(binary));
+
+	if (name == NULL || *name == '\0')
+		return false;
+	for (int i = 0; i < lengthof(libraries); i++)
+	{
+		if (strcmp(name + 1, libraries[i]) == 0)
+			return true;
+	}
+	return false;
 }
 
 static KnownFunction *
@@ -103,7 +130,7 @@ known_function(Oid function)
 	}
 	known = hash_search(known_functions, &function, HASH_ENTER, &found);
 	known->builtin = InvalidOid;
-	known->is_c = false;
+	known->is_c = known->is_c_trigger = known->sows = false;
 	if (HeapTupleIsValid(tuple))
 	{
 		Form_pg_proc row = (Form_pg_proc) GETSTRUCT(tuple);
@@ -115,10 +142,21 @@ known_function(Oid function)
 		/* The functions that the pool calls are not to cost it anything. */
 		else if (!is_null && row->prolang == ClanguageId)
 			known->is_c = strncmp(TextDatumGetCString(source), "sluice_", 7) != 0;
-		note_customs_of(tuple);
+		known->is_c_trigger = known->is_c && row->prorettype == TRIGGEROID && !is_harmless(tuple);
+		known->sows = note_settings_of(tuple);
 		ReleaseSysCache(tuple);
 	}
 	return known;
+}
+
+/* Notes what a function leaves behind of which no other hook hears. */
+static void
+note_unseen(const KnownFunction *known)
+{
+	if (known->is_c_trigger)
+		session_notes.has_sequence = session_notes.used_sequence = true;
+	if (known->sows)
+		session_notes.has_seed = session_notes.may_have_changed = true;
 }
 
 /* A function is about to run; one that may leave something behind is noted. */
@@ -130,6 +168,7 @@ note_function(Oid function)
 		const KnownFunction *known = known_function(function);
 
 		session_notes.may_have_changed |= known->is_c;
+		note_unseen(known);
 		function = known->builtin;
 	}
 	switch (function)
@@ -196,8 +235,11 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int part, void 
 static void
 note_call(Oid function)
 {
-	if (function >= FirstNormalObjectId && !session_notes.has_called_function)
+	if (function < FirstNormalObjectId)
+		return;
+	if (!session_notes.has_called_function)
 		session_notes.has_called_function = session_notes.may_have_changed = true;
+	note_unseen(known_function(function));
 }
 
 /*

@@ -82,6 +82,30 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
     Some(Arc::new(AccessRules { rules, unloaded: None, interfaces, text: disk.0.into_inner() }))
 }
 
+/// The mistakes in lines of `pg_hba.conf` for which PostgreSQL would not take the file, each with the place of its line.
+/// What only Sluice lacks is none, since PostgreSQL reads them; nor is a file that they name, which is on its host.
+pub(crate) fn mistakes(lines: &[String]) -> Vec<(usize, Fault)> {
+    struct Text(String);
+    impl Files for Text {
+        fn read(&self, path: &Path) -> io::Result<String> {
+            if path == Path::new(LINES) { Ok(self.0.clone()) } else { Err(io::Error::other(ELSEWHERE)) }
+        }
+
+        fn list(&self, _: &Path) -> io::Result<Vec<OsString>> {
+            Err(io::Error::other(ELSEWHERE))
+        }
+    }
+    const LINES: &str = "pg_hba.conf";
+    const ELSEWHERE: &str = "it is not read here";
+    // A first rule, so that lines which are all comments are no empty file.
+    let text = format!("local all all reject\n{}\n", lines.join("\n"));
+    let problems = Rules::read(Path::new(LINES), None, &Text(text)).err().unwrap_or_default();
+    let problems =
+        problems.into_iter().filter(|it| it.fault == sluice_hba::Fault::File && !it.what.contains(ELSEWHERE));
+    // Lines are counted from 1, and the first is none of these.
+    problems.map(|it| (it.line.saturating_sub(2).min(lines.len() - 1), Fault::new(it.what, it.remedy))).collect()
+}
+
 /// The rules by which everybody is believed.
 pub(crate) fn trust() -> Arc<AccessRules> {
     struct Text;

@@ -11,6 +11,7 @@ use sluice_control::address::Network;
 use crate::{
     document,
     files::Access,
+    hba,
     kinds::Kind,
     reader::{Read, Section},
     report::{Fault, Report},
@@ -24,6 +25,9 @@ pub(crate) const RULES: &[&str] = &[
     "One of the `[[member]]` entries is this host's (`name`), each with a name and an address of \
      its own; no port stands twice at one member.",
     "There are three members, or one alone, for a beginning: two can't outvote each other. At most one is a witness.",
+    "On SIGHUP (`systemctl reload sluice-node`) the other members, `hba` and `client_networks` are read again, and PostgreSQL's \
+     rules written anew; all else counts from the next start on.",
+    "A line of `hba` that PostgreSQL could not read is a mistake here too. Files that it names are not looked at.",
 ];
 
 /// A host of a cluster, as its file has it.
@@ -141,7 +145,7 @@ fn read(root: &Section<'_>) -> Option<NodeConfig> {
         run_as: root.read(&schema::RUN_AS).value(),
         patroni_dir: path(root, &schema::PATRONI_DIR),
         client_networks: read_list(root, &schema::CLIENT_NETWORKS, schema::CLIENT_NETWORKS.kind.count_max),
-        hba: read_list(root, &schema::NODE_HBA, schema::NODE_HBA.kind.count_max),
+        hba: read_hba(root),
         fast_failover: root.read(&schema::FAST_FAILOVER).value().unwrap_or(true),
         ca_file: ca_file?,
         cert_file: cert_file?,
@@ -156,6 +160,18 @@ fn read_list<K: Kind>(root: &Section<'_>, key: &Key<K>, count_max: usize) -> Vec
         Read::Given(values, _) => values.into_iter().map(|(value, _)| value).collect(),
         Read::Absent | Read::Bad => Vec::new(),
     }
+}
+
+/// The lines, each one that PostgreSQL can read: it would not start with another one.
+fn read_hba(root: &Section<'_>) -> Vec<String> {
+    let Read::Given(lines, _) = root.read_list(&schema::NODE_HBA, schema::NODE_HBA.kind.count_max) else {
+        return Vec::new();
+    };
+    let (lines, offsets): (Vec<String>, Vec<usize>) = lines.into_iter().unzip();
+    for (line, fault) in hba::mistakes(&lines) {
+        root.note(&schema::NODE_HBA, offsets[line], fault);
+    }
+    lines
 }
 
 fn read_member(section: &Section<'_>) -> Option<NodeMember> {

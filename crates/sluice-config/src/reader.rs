@@ -200,7 +200,10 @@ impl<'a> Section<'a> {
             Read::Given(value, offset) => Some((value, offset)),
             Read::Bad => None,
             Read::Absent => {
-                let remedy = format!("add {} = … to {}", key.name, self.schema.header());
+                let remedy = match &*self.schema.header() {
+                    "" => format!("add {} = … at the top of the file, before any table", key.name),
+                    header => format!("add {} = … to {header}", key.name),
+                };
                 self.source.add(self.offset, self.path_of(key), Fault::new("missing", remedy));
                 None
             }

@@ -37,12 +37,12 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 
 | command | |
 |---|---|
-| `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute |
+| `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18; times are in microseconds, and averages over the last whole minute. What the pool answers without a server is no query (a BEGIN, up to the statement behind it), and the wait for a server is no part of a query's time, unlike PgBouncer, which includes it |
 | `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told. A server that is being put in order for the next client is `tested` |
 | `SHOW NODES` | the nodes of clusters that have readers, as they were seen last: role, timeline, how far they are behind, the `databases` whose readers go there, and why others' do not (`unfit`) |
 | `SHOW CLUSTERS` | each cluster with its primary and what is held: `held_us` is the length of the hold that is under way, or of the last one, `hold_ended` the way in which that ended, `sv_busy` the transactions that are open |
 | `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
-| `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands behind a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol |
+| `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands behind a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol, nor the first use of an unnamed statement. A pool keeps some 8,000 texts; those that no client holds and nobody has used for longest go first, with their counts |
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
 | `SHOW HELP` | the commands |
 | `RELOAD` | as SIGHUP; an error says what is wrong |
@@ -352,7 +352,9 @@ const STATISTICS: &str = "
 ## Statistics
 
 With `stats_period`, each pool writes a line of figures to the log (standard error), under the name \
-`sluice::stats`. Totals are since the start.
+`sluice::stats`. Totals are since the start, here and everywhere. The pool of a database that only a name with `*` stands
+for is forgotten, with its totals, when nobody has used it for an hour, as with PgBouncer's `autodb_idle_timeout`; others
+are when there would be more than `limits.pools` otherwise, those first that nobody has used for longest.
 
 ```
 INFO pool database=\"app\" user=\"web\" up_s=60.0 waiting=44 longest_wait_s=0.012 active=20 idle=0 connecting=0 pinned=2 \
@@ -394,8 +396,8 @@ once for up to 5 s each:
 | `sluice_pool_longest_wait_seconds` | gauge | how long the client that comes next has waited |
 | `sluice_pool_wait_seconds` | histogram | waits for a server: one for each server that was given to a client, which is one for each transaction in transaction mode, and one for some log-ins |
 | `sluice_pool_transaction_seconds` | histogram | how long transactions had a server, idle in them or not |
-| `sluice_pool_query_seconds` | histogram | queries and batches, from the first message to the end of the answer |
-| `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered |
+| `sluice_pool_query_seconds` | histogram | queries and batches, from the first message that a server gets to the end of the answer; the wait for the server is not in it, and what the pool answers itself is not counted |
+| `sluice_pool_received_bytes_total`, `sluice_pool_sent_bytes_total` | counter | bytes that clients have sent, and that servers have answered; not what the pool answers itself, nor what it asks itself |
 | `sluice_node_readers` | gauge | of a cluster with readers, by `cluster` and `node`: readers that have their place at a node |
 | `sluice_node_fit_for_readers` | gauge | whether readers of any database are led there |
 | `sluice_node_lag_seconds`, `sluice_node_lag_bytes` | gauge | how far a standby is behind |

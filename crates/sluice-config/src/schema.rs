@@ -158,7 +158,8 @@ pub(crate) static LISTEN: Key<Addresses> = Key {
     name: "listen",
     kind: Addresses { count_max: 16 },
     absent: Absent::Default("[\"127.0.0.1:6432\"]"),
-    meaning: "Where clients connect by TCP. Port 0 lets the kernel choose one.",
+    meaning: "Where clients connect by TCP. Port 0 lets the kernel choose one. `[::]` beside `0.0.0.0` with the same port \
+              is left out, with a warning, where the machine has no IPv6.",
 };
 
 pub(crate) static UNIX_SOCKET_DIR: Key<FilePath> = Key {

@@ -134,7 +134,7 @@ impl Users {
     pub fn in_clear(&self) -> Vec<(String, String)> {
         let in_clear = |(user, secret): (&String, &StoredSecret)| match secret {
             StoredSecret::Plain(password) => Some((user.clone(), password.clone())),
-            StoredSecret::Md5(_) | StoredSecret::Scram(_) => None,
+            StoredSecret::Md5(_) | StoredSecret::Scram(_) | StoredSecret::Damaged => None,
         };
         match self {
             Self::Listed(users) => users.iter().filter_map(in_clear).collect(),

@@ -3,6 +3,7 @@
 mod begun;
 mod console;
 mod login;
+mod names;
 mod reads;
 
 use std::{
@@ -31,12 +32,11 @@ use crate::{
     pauses::{Pauses, Reason},
     profile::{Context, Profile},
     queue::Ticket,
-    replies::{DescribedAs, Given},
+    replies::DescribedAs,
     server::{SequenceUser, Sequences, value_in_messages},
-    shape::Shape,
     sql::{Begin, Effects},
     start::{Start, StartupParameters},
-    statement::{NameTag, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
+    statement::{Prepared, Statement, Unnamed, known_name},
     stream::Stream,
     time::Time,
     watch::{Rest, Watch},
@@ -157,7 +157,7 @@ pub struct Session {
     pub reports: Vec<u8>,
     /// Whether the shape that a Bind was held for has come.
     pub learnt: bool,
-    /// Whether the unnamed statement was taken for another one, to be prepared again, for the Bind that is held.
+    /// Whether the unnamed statement is prepared anew on its server for the Bind that comes.
     pub renewed: bool,
     /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
@@ -441,7 +441,7 @@ impl Session {
     /// Notes that the client has got a statement by name.
     pub fn note_named(&mut self, statement: &Statement) {
         self.may_be_tied |= statement.is_tied;
-        self.may_have_commands |= statement.is_always_accepted();
+        self.may_have_commands |= statement.is_command();
         if statement.effects.intersects(Effects::LITERAL) {
             let context = statement.profile.context();
             self.literals = match self.literals {
@@ -472,48 +472,6 @@ impl Session {
         }
     }
 
-    /// The client's name of what its server knows by that one: of several, the one that was used, if that is known.
-    pub fn name_of(&self, on_server: &[u8], used: Option<NameTag>) -> Option<&[u8]> {
-        let named = self.names.iter().flat_map(|names| names.iter()).map(|(name, known)| (&**name, &known.statement));
-        let unnamed = self.unnamed.iter().map(|unnamed| (&b""[..], &unnamed.prepared.statement));
-        let former = self.former.iter().rev().map(|(name, statement)| (&**name, statement));
-        let all = named.chain(unnamed).chain(former);
-        let mut names = all.filter(|(_, statement)| *statement.name == *on_server).map(|(name, _)| name);
-        let first = names.next()?;
-        let is_used = |name: &&[u8]| used.is_none_or(|used| NameTag::of(name) == used);
-        Some(if is_used(&first) { first } else { names.find(is_used).unwrap_or(first) })
-    }
-
-    /// The client was told, or will be, what a statement's result looks like.
-    pub fn note_shape(&mut self, name: &[u8], id: StatementId, shape: Option<Shape>) {
-        let prepared = if name.is_empty() {
-            self.unnamed.as_mut().map(|unnamed| &mut unnamed.prepared)
-        } else {
-            self.names.as_mut().and_then(|names| names.get_mut(known_name(name)))
-        };
-        if let Some(prepared) = prepared.filter(|p| p.statement.id == id) {
-            prepared.described = shape;
-        }
-    }
-
-    /// Forgets the shape of a statement's result that the client was told: it no longer holds, and the client has
-    /// asked anew.
-    pub fn forget_shape(&mut self, id: StatementId) {
-        let named = self.names.iter_mut().flat_map(|names| names.values_mut());
-        let unnamed = self.unnamed.iter_mut().map(|unnamed| &mut unnamed.prepared);
-        for prepared in named.chain(unnamed).filter(|p| p.statement.id == id) {
-            prepared.described = None;
-        }
-    }
-
-    /// Gives the client an unnamed statement in place of the one it had.
-    pub fn set_unnamed(&mut self, statement: Arc<Statement>, raw: bool) -> Given {
-        self.unnamed_turn = self.unnamed_turn.wrapping_add(1);
-        let turn = self.unnamed_turn;
-        let prepared = Prepared::new(statement);
-        Given::Unnamed(turn, self.unnamed.replace(Unnamed { prepared, raw, turn, is_of_before: false }))
-    }
-
     /// The value of a parameter that it started with, as the server has reported it: what was asked for may have been
     /// written otherwise. `name` is the server's.
     pub fn start_reported(&self, name: &str) -> Option<&str> {
@@ -535,58 +493,5 @@ impl Session {
         if let Some(unnamed) = &mut self.unnamed {
             unnamed.is_of_before = true;
         }
-    }
-
-    /// Its unnamed statement, if it is the shared one of that definition under those terms.
-    pub fn unnamed_of(&self, definition: &[u8], terms: Terms) -> Option<&Arc<Statement>> {
-        let statement = &self.unnamed.as_ref()?.prepared.statement;
-        (*statement.definition == *definition && statement.terms == Some(terms)).then_some(statement)
-    }
-
-    /// Tells its unnamed statement from those before and behind it.
-    pub fn unnamed_turn(&self) -> Option<u32> {
-        self.unnamed.as_ref().map(|unnamed| unnamed.turn)
-    }
-
-    /// A simple Query takes the unnamed statement away, and the unnamed portal (PostgreSQL documentation, 55.2.3).
-    pub fn drop_unnamed(&mut self) {
-        self.unnamed = None;
-        self.portal = None;
-    }
-
-    /// Undoes what a Parse gave that has failed or was skipped. One that has failed has taken the unnamed statement
-    /// away that was there before (`drop_unnamed_stmt`). Where another unnamed statement has come since, gives the turn
-    /// of the one that was undone, and what was there in its place.
-    pub fn undo_parse(&mut self, given: Given, was_skipped: bool) -> Option<(u32, Option<Unnamed>)> {
-        match given {
-            Given::Name(name) => {
-                self.forget(&name);
-                None
-            }
-            Given::Unnamed(turn, before) => {
-                let before = before.filter(|_| was_skipped);
-                if self.unnamed_turn() != Some(turn) {
-                    return Some((turn, before));
-                }
-                self.unnamed = before;
-                None
-            }
-        }
-    }
-
-    /// A name that was lent to its server means nothing any more.
-    pub fn lose(&mut self, name: &[u8]) {
-        if let Some(names) = &mut self.names {
-            names.remove(known_name(name));
-        }
-    }
-
-    /// Forgets a name; gives what it meant.
-    pub fn forget(&mut self, name: &[u8]) -> Option<Prepared> {
-        let (name, prepared) = self.names.as_mut()?.remove_entry(known_name(name))?;
-        if self.former.len() < FORMER_MAX {
-            self.former.push((name, prepared.statement.clone()));
-        }
-        Some(prepared)
     }
 }

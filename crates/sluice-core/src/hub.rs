@@ -90,6 +90,8 @@ pub struct Pool {
     leaving: Leaving,
     /// The time at which it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
+    /// The same without a server.
+    serverless_since: AtomicU64,
     /// Until when a statement waits for its database to be left by all, in microseconds.
     to_be_left_until: AtomicU64,
 }
@@ -97,12 +99,15 @@ pub struct Pool {
 /// A pool that somebody uses.
 const IN_USE: u64 = u64::MAX;
 
+/// The time for which clients are told at their log-ins what a server has reported that is gone.
+const TOLD_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// The time that PostgreSQL waits for others to leave a database (`CountOtherDBBackends`).
 const LEAVING_TIME: Duration = Duration::from_secs(5);
 
-/// The time for which a pool that nobody uses is kept: what it knows of its statements and its server spares the next
-/// client a moment.
-const UNUSED_TIME_MAX: Duration = Duration::from_secs(60);
+/// The time for which a pool that nobody uses is kept, where the configuration does not name its database: that may be
+/// gone. Others stay, with what they have counted, until there are too many.
+const UNUSED_TIME_MAX: Duration = Duration::from_secs(3600);
 
 /// The knowledge of a pool for logging in, to its server and of its clients.
 #[derive(Debug)]
@@ -219,6 +224,7 @@ impl Pool {
             login: Mutex::default(),
             leaving: Leaving::default(),
             unused_since: AtomicU64::new(IN_USE),
+            serverless_since: AtomicU64::new(IN_USE),
             to_be_left_until: AtomicU64::new(0),
         }
     }
@@ -261,6 +267,20 @@ impl Pool {
     /// Whether it has a client or a server, or one of either is on its way: each holds a reference besides the hub's.
     fn is_used(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
+    }
+
+    /// Forgets what servers have told to clients that log in, where none has been open for a while: it may have
+    /// changed, or be another one.
+    fn forget_what_is_old(&self, now: Time) {
+        if self.state().counts().open > 0 {
+            self.serverless_since.store(IN_USE, Ordering::Relaxed);
+            return;
+        }
+        let since = self.serverless_since.load(Ordering::Relaxed).min(now.0);
+        self.serverless_since.store(since, Ordering::Relaxed);
+        if now.since(Time(since)) >= TOLD_AGE_MAX {
+            self.login().forget_welcomes();
+        }
     }
 
     /// The time for which nobody has used it, as far as has been seen.
@@ -504,9 +524,18 @@ impl Hub {
         pools.values().filter(|pool| pool.is_used()).cloned().collect()
     }
 
-    /// Forgets the pools that nobody has used for a while. To be called now and then.
+    /// Forgets the pools that nobody has used for a while, and notes since when others are unused. To be called now and
+    /// then.
     pub fn forget_unused_pools(&self, now: Time) {
-        let is_old = |pool: &Arc<Pool>| pool.unused_for(now) >= UNUSED_TIME_MAX;
+        let snapshot = self.snapshot();
+        let is_named = |pool: &Pool| {
+            let entry = snapshot.database(&pool.database);
+            entry.is_some_and(|entry| entry.name.as_ref() == Some(&pool.database))
+        };
+        let is_old = |pool: &Arc<Pool>| pool.unused_for(now) >= UNUSED_TIME_MAX && !is_named(pool);
+        for pool in self.pools.read().unwrap_or_else(PoisonError::into_inner).values() {
+            pool.forget_what_is_old(now);
+        }
         let old = self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter(|p| is_old(p)).count();
         if old > 0 {
             // Nobody gets a reference while this lock is held, so what is unused now stays so.

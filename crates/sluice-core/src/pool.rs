@@ -55,6 +55,10 @@ pub struct PoolState {
     waits_from: Time,
     /// Whether that is the next time at which waits are looked at.
     waits_anew: bool,
+    /// The time from which a wait for a server counts that was one for a primary before.
+    recovered_at: Time,
+    /// Whether that is the next time at which waits are looked at.
+    has_recovered: bool,
     /// Servers that were opened before that are closed when they fall idle.
     renewed_at: Time,
     /// Servers that clients keep between transactions, and why; the longest kept first.
@@ -193,6 +197,8 @@ impl PoolState {
             held: None,
             waits_from: Time(0),
             waits_anew: false,
+            recovered_at: Time(0),
+            has_recovered: false,
             renewed_at: Time(0),
             pinned: Vec::new(),
             waits: Times::default(),
@@ -343,6 +349,8 @@ impl PoolState {
 
     /// A connection is open and logged in. It still has to be released before anyone can use it.
     pub fn connected(&mut self, startup: &StartupParameters) {
+        // Who has waited for a primary has the time of others from now on.
+        self.has_recovered |= self.settings.failover_timeout.is_some() && self.obstacle().is_some();
         self.ends_connecting(startup);
         self.trouble = None;
         self.has_connected = true;

@@ -24,7 +24,7 @@ use crate::{
     customs::Customs,
     holding::{Holding, Pins, unhex},
     profile::{Profile, Settings},
-    sql::{Reset, settings_named, spelled_out},
+    sql::{Reset, has_word, settings_named, spelled_out, users_set_by_parameters},
     time::Time,
 };
 
@@ -42,6 +42,11 @@ const CUSTOMS_MAX: usize = 1024;
 const LIBRARIES_AGE_MAX: Duration = Duration::from_secs(60);
 
 const STATEMENT_TIMEOUT: &str = "statement_timeout";
+const JIT: &str = "jit";
+
+/// The names of settings by which a query is compiled have one of these in them: the planner's costs, and its methods,
+/// which are taken for dear where they are switched off.
+const DEAR: [&str; 3] = [JIT, "_cost", "enable_"];
 
 /// Settings of a transaction, and the seed, which is a pin.
 const OF_TRANSACTION: [&str; 4] = ["seed", "transaction_deferrable", "transaction_isolation", "transaction_read_only"];
@@ -55,6 +60,12 @@ pub struct Probe {
     named: BTreeSet<String>,
     /// Whether `statement_timeout` may have changed since.
     may_set_timeout: bool,
+    /// Whether settings may have changed since by which PostgreSQL compiles a query, or takes it for a dear one.
+    may_be_dear: bool,
+    /// Whether a text may have set `jit` itself since.
+    may_set_jit: bool,
+    /// Whether the probe in full that is under way has switched `jit` off, and says first what it was.
+    hides_jit: bool,
     given_up: GivenUp,
     /// The values that settings have there by themselves.
     defaults: Option<Arc<Defaults>>,
@@ -154,8 +165,9 @@ impl Probe {
         self.given_up.note_text(text, &named);
         self.named.extend(named);
         let text = &*spelled_out(text);
-        let names_timeout = |word: &[u8]| word.eq_ignore_ascii_case(STATEMENT_TIMEOUT.as_bytes());
-        self.may_set_timeout |= text.is_empty() || text.windows(17).any(names_timeout) || !is_set(text);
+        self.may_set_timeout |= text.is_empty() || has_word(text, STATEMENT_TIMEOUT.as_bytes()) || !is_set(text);
+        self.may_be_dear |= names_dear(text);
+        self.may_set_jit |= text.is_empty() || names_jit(text);
     }
 
     /// The session's client has reset settings, for longer than a transaction.
@@ -163,8 +175,15 @@ impl Probe {
         self.given_up.note_resets(resets);
     }
 
+    /// Notes parameters of what may leave something: `rest` is a Bind's body behind the names, or a FunctionCall's behind
+    /// the function.
+    pub fn note_parameters(&mut self, rest: &[u8]) {
+        self.given_up.note_users(users_set_by_parameters(rest));
+        self.may_be_dear |= names_dear(rest);
+    }
+
     /// Notes custom settings that may be made. Returns whether all of them can be asked for.
-    pub fn note_customs(&mut self, names: Vec<String>) -> bool {
+    pub fn note_customs(&mut self, names: BTreeSet<String>) -> bool {
         let has_room = self.customs.len() + names.len() <= CUSTOMS_MAX;
         if has_room {
             self.customs.extend(names);
@@ -190,7 +209,7 @@ impl Probe {
                 let switched = self.switched(asked.profile);
                 queries::put_switches(&mut sql, &switched);
                 queries::put_brief(&mut sql, asked.user, &customs, &defaults);
-                self.stage = Stage::Brief(switched);
+                (self.stage, self.hides_jit) = (Stage::Brief(switched), false);
             }
             None => {
                 let known = || self.known_timeout(asked.profile);
@@ -201,6 +220,10 @@ impl Probe {
                     Depth::AlwaysFull => (Stage::Full(known()), Depth::AlwaysFull),
                 };
                 (self.stage, self.depth) = (stage, next);
+                self.hides_jit = self.is_dear(asked.profile) && !self.may_set_jit;
+                if self.hides_jit {
+                    queries::put_without_jit(&mut sql);
+                }
                 match self.stage {
                     Stage::Untimed => queries::put_untimed(&mut sql),
                     Stage::Full(Some(_)) => sql.push_str("SET LOCAL statement_timeout = 0;"),
@@ -277,6 +300,9 @@ impl Probe {
             }
             return Seen::Again;
         }
+        if std::mem::take(&mut self.hides_jit) && !answer.show_jit(asked.profile) {
+            return Seen::Nothing;
+        }
         let holding = match stage {
             Stage::None => return Seen::Nothing,
             Stage::Brief(switched) => {
@@ -303,23 +329,28 @@ impl Probe {
             self.customs.clear();
         }
         self.named.clear();
-        self.may_set_timeout = false;
+        (self.may_set_timeout, self.may_be_dear, self.may_set_jit) = (false, false, false);
         Seen::Holding(std::mem::take(&mut self.given_up).complete(holding, asked, &self.beginnings, start))
     }
 
     /// Settings that a brief probe sets to what it needs: those by which it could be ended, or compiled.
     fn switched(&self, profile: &Profile) -> Vec<&'static str> {
         let mut names = Vec::new();
+        if self.is_dear(profile) {
+            names.push(JIT);
+        }
         if self.may_set_timeout || profile.get(STATEMENT_TIMEOUT).is_some() {
             names.push(STATEMENT_TIMEOUT);
         }
         if profile.get("transaction_timeout").is_some() {
             names.push("transaction_timeout");
         }
-        if profile.settings().keys().any(|name| name.starts_with("jit")) {
-            names.push("jit");
-        }
         names
+    }
+
+    /// Whether a probe might be compiled, which takes far longer than to run it.
+    fn is_dear(&self, profile: &Profile) -> bool {
+        self.may_be_dear || profile.settings().keys().any(|name| names_dear(name.as_bytes()))
     }
 
     /// A time-out that the client has not changed since must not end a probe.
@@ -431,6 +462,7 @@ struct Answer {
     has_schema: bool,
     /// The time at which the server's configuration was last read.
     conf: Option<String>,
+    /// What the settings were that the probe has set itself, in the order in which it has.
     was: Vec<String>,
     values: Option<Vec<u8>>,
     defaults: Option<Vec<u8>>,
@@ -443,6 +475,25 @@ struct Answer {
 }
 
 impl Answer {
+    /// Has the session's own `jit` in place of the one that the probe has set: it said first what that was, and no text
+    /// has set it since. `false` if it did not say so.
+    fn show_jit(&mut self, before: &Profile) -> bool {
+        if self.was.is_empty() {
+            return false;
+        }
+        let was: Value = self.was.remove(0).as_bytes().into();
+        let defaults = self.conf.clone().zip(self.defaults.as_deref());
+        let defaults = defaults.and_then(|(conf, list)| Defaults::read(conf, list, None));
+        let is_own = defaults.is_some_and(|defaults| defaults.value(JIT) == Some(&was));
+        let mut settings = self.holding.profile.settings().clone();
+        settings.remove(JIT);
+        if !is_own || before.get(JIT) == Some(&was) {
+            settings.insert(JIT.to_owned(), was);
+        }
+        self.holding.profile = Profile::new(settings);
+        true
+    }
+
     fn read(text: &str) -> Option<Self> {
         let mut answer = Self {
             holding: Holding::read("")?,
@@ -458,11 +509,15 @@ impl Answer {
         };
         let mut held = String::new();
         for field in text.split(' ').filter(|field| !field.is_empty()) {
-            let (name, value) = field.split_once('=')?;
+            let Some((name, value)) = field.split_once('=') else {
+                // Of `jit`, which is shown before anything is planned.
+                answer.was.push(field.to_owned());
+                continue;
+            };
             match name {
                 "schema" => answer.has_schema = value != "0",
                 "conf" => answer.conf = Some(value.to_owned()),
-                "was" => answer.was = value.split(',').map(str::to_owned).collect(),
+                "was" => answer.was.extend(value.split(',').map(str::to_owned)),
                 "values" => answer.values = Some(unhex(value)?),
                 "defaults" => answer.defaults = Some(unhex(value)?),
                 "libraries" => answer.libraries = Some(unhex(value)?),
@@ -482,6 +537,18 @@ impl Answer {
         answer.holding = Holding::read(&held)?;
         Some(answer)
     }
+}
+
+/// Whether a text may name a setting by which a query is compiled.
+fn names_dear(text: &[u8]) -> bool {
+    DEAR.iter().any(|part| has_word(text, part.as_bytes()))
+}
+
+/// Whether a text may name `jit` itself, and not a setting whose name begins like that.
+fn names_jit(text: &[u8]) -> bool {
+    let is_it =
+        |(at, word): (usize, &[u8])| word.eq_ignore_ascii_case(JIT.as_bytes()) && text.get(at + 3) != Some(&b'_');
+    text.windows(3).enumerate().any(is_it)
 }
 
 /// Whether a text shows all settings that it makes: it is a SET, and nothing else.

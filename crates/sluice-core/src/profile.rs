@@ -277,7 +277,7 @@ pub enum Way {
 const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
 
 /// No name is longer, in bytes: PostgreSQL cuts what is (`NAMEDATALEN`).
-pub(crate) const NAME_BYTES_MAX: usize = 63;
+pub const NAME_BYTES_MAX: usize = 63;
 
 /// The SQL that takes a server from one profile to another; `None` where they are the same. It is ASCII, so that it
 /// means the same in every `client_encoding`.

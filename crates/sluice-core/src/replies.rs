@@ -10,7 +10,7 @@ use sluice_wire::message::{BIND_COMPLETE, CLOSE_COMPLETE, NO_DATA, PARSE_COMPLET
 use crate::{
     amended::Amended,
     sql::Reset,
-    statement::{Statement, StatementId, Unnamed},
+    statement::{NameTag, Statement, StatementId, Unnamed},
 };
 
 pub use expected::{By, Called, DescribedAs, Expected, Given, LearnFor, Local, Own, ParseSent, Portal, SentFor, Taken};
@@ -68,7 +68,7 @@ impl Replies {
         loop {
             match queue.next()? {
                 Expected::Query { amended: None, .. } => break,
-                Expected::Execute(portal) => {
+                Expected::Execute { portal, .. } => {
                     let is_ends = bound.is_none_or(|bound| bound == portal);
                     if !is_ends || !matches!(queue.next(), Some(Expected::Sync(_))) {
                         return None;
@@ -129,7 +129,7 @@ impl Replies {
 
     /// Whether any of them is to something that runs, and so may open or end a transaction.
     pub fn runs(&self) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute(_)))
+        self.queue.iter().any(|expected| matches!(expected, Expected::Query { .. } | Expected::Execute { .. }))
     }
 
     /// Whether something is owed beside a BEGIN of the pool's.
@@ -155,7 +155,7 @@ impl Replies {
     /// The settings that the Query or the batch resets that is being answered.
     pub fn resets(&self) -> Option<&Reset> {
         match self.queue.front()? {
-            Expected::Query { resets, .. } | Expected::Sync(resets) => resets.as_deref(),
+            Expected::Query { resets, .. } | Expected::Sync(resets) | Expected::OwnSync(resets) => resets.as_deref(),
             _ => None,
         }
     }
@@ -216,7 +216,7 @@ impl Replies {
             if expected.unnamed_turn() == Some(turn) {
                 return is_before;
             }
-            is_before |= matches!(expected, Expected::Sync(_) | Expected::OwnSync);
+            is_before |= matches!(expected, Expected::Sync(_) | Expected::OwnSync(_));
         }
         false
     }
@@ -235,6 +235,43 @@ impl Replies {
     /// Whether a Close of that shared statement is among them.
     pub fn closes(&self, id: StatementId) -> bool {
         self.queue.iter().any(|expected| matches!(expected, Expected::Evict(evicted) if evicted.id == id))
+    }
+
+    /// Whether all that stands for that statement is uses of it, by that one of its client's names.
+    pub fn only_use(&self, id: StatementId, by: NameTag) -> bool {
+        self.queue.iter().all(|expected| match expected {
+            Expected::Bind(Some(called), _) | Expected::Describe(Some(called), _) => {
+                called.statement.id != id || called.by == by
+            }
+            Expected::Parse(sent) => sent.statement.as_ref().is_none_or(|statement| statement.id != id),
+            Expected::Learn(statement, _) => statement.id != id,
+            Expected::Evict(evicted) => evicted.id != id,
+            _ => true,
+        })
+    }
+
+    /// Whether a statement is being described for the pool itself.
+    pub fn learn(&self, id: StatementId) -> bool {
+        self.queue.iter().any(|expected| matches!(expected, Expected::Learn(statement, _) if statement.id == id))
+    }
+
+    /// The client has another statement in place of one that it had by that name, of which nothing has been told yet.
+    pub fn supersede(&mut self, old: StatementId, by: NameTag, new: &Arc<Statement>, name: Option<&[u8]>) {
+        for expected in &mut self.queue {
+            match expected {
+                Expected::Bind(Some(called), _) if called.is(old, by) => called.statement = new.clone(),
+                Expected::Describe(Some(called), described_as) if called.is(old, by) => {
+                    called.statement = new.clone();
+                    *described_as = name.map(|name| DescribedAs(name.into()));
+                }
+                Expected::Learn(statement, LearnFor::Parse(described_as))
+                    if statement.id == old && described_as.by() == by =>
+                {
+                    *statement = new.clone();
+                }
+                _ => {}
+            }
+        }
     }
 
     /// An unnamed statement was never there: what a later one would bring back is what was there before it.
@@ -269,7 +306,7 @@ impl Replies {
         match expected {
             // Nearly all of them are one of these.
             Expected::Bind(..) | Expected::Describe(..) => {}
-            Expected::Execute(_) | Expected::Sync(None) => self.deciding += 1,
+            Expected::Execute { .. } | Expected::Sync(None) => self.deciding += 1,
             _ => self.count_other(expected),
         }
     }
@@ -299,7 +336,7 @@ impl Replies {
         match &expected {
             // As in `count`.
             Expected::Bind(..) | Expected::Describe(..) => {}
-            Expected::Execute(_) | Expected::Sync(None) => self.deciding -= 1,
+            Expected::Execute { .. } | Expected::Sync(None) => self.deciding -= 1,
             _ => self.count_out(&expected),
         }
         Some(expected)
@@ -326,7 +363,7 @@ impl Replies {
     /// After an error in the extended protocol: the next one that the server skips because of it, until a Sync.
     pub fn pop_skipped(&mut self) -> Option<Expected> {
         match self.queue.front() {
-            None | Some(Expected::Sync(_) | Expected::OwnSync | Expected::Own(_)) => None,
+            None | Some(Expected::Sync(_) | Expected::OwnSync(_) | Expected::Own(_)) => None,
             Some(_) => self.pop(),
         }
     }
@@ -396,7 +433,7 @@ mod tests {
     #[test]
     fn ends_of_copies_are_counted() {
         let mut replies = Replies::default();
-        replies.push(Expected::Execute(Portal::Unnamed));
+        replies.push(Expected::Execute { portal: Portal::Unnamed, rows_max: 0 });
         (0..1000).for_each(|_| replies.push(Expected::CopyEnd(1)));
         replies.push(Expected::Sync(None));
         assert_eq!(replies.len(), 3);

@@ -46,19 +46,6 @@ pub(crate) fn restoring(start: &Profile, resets: &Reset) -> Vec<String> {
     sql
 }
 
-/// The settings that say what transactions begin with, and those of the one that is open.
-const CHARACTERISTICS: [(&str, &str); 3] = [
-    ("default_transaction_isolation", "transaction_isolation"),
-    ("default_transaction_read_only", "transaction_read_only"),
-    ("default_transaction_deferrable", "transaction_deferrable"),
-];
-
-/// The statements that give a transaction what it would have begun with under these settings. They hold up to its end.
-pub(crate) fn characteristics(start: &Profile) -> Vec<String> {
-    let set = |(default, own): (&str, &str)| Some(set(own, start.get(default)?, Scope::Session));
-    CHARACTERISTICS.into_iter().filter_map(set).collect()
-}
-
 /// The statements that make settings what they are here, one after another, each with a semicolon.
 fn sets(settings: &Profile, scope: Scope) -> Vec<String> {
     // Whoever the server works as from then on may not be allowed the rest, and what ends statements could end these.
@@ -136,14 +123,6 @@ mod tests {
             ["SET \"role\" = 'a';", "SET LOCAL \"app\".\"x\" = 'it''s';",]
         );
         assert_eq!(restored(&settings, "reset work_mem"), [""; 0]);
-    }
-
-    #[test]
-    fn a_transaction_has_the_characteristics_that_it_would_have_begun_with() {
-        let settings = [("datestyle", "German"), ("default_transaction_read_only", "on")];
-        let settings: Settings = settings.map(|(name, value)| (name.into(), value.as_bytes().into())).into();
-        assert_eq!(characteristics(&Profile::new(settings)), ["SET \"transaction_read_only\" = 'on';"]);
-        assert_eq!(characteristics(&Profile::default()), [""; 0]);
     }
 
     #[test]

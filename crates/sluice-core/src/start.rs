@@ -167,19 +167,26 @@ fn invalid(word: &str) -> ErrorResponse {
         .routine(READS_OPTIONS)
 }
 
+/// The words of a text, with `\` before a character that is part of one whatever it is (`pg_split_opts`). One that is
+/// only begun by a `\` is empty, and is there.
 fn split_words(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        let last = words.len() - 1;
-        match c {
-            '\\' => words[last].extend(chars.next()),
-            c if c.is_ascii_whitespace() => words.push(String::new()),
-            c => words[last].push(c),
+    let is_space = |c: char| c.is_ascii_whitespace() || c == '\x0b';
+    let mut words = Vec::new();
+    let mut chars = text.chars().peekable();
+    loop {
+        while chars.next_if(|c| is_space(*c)).is_some() {}
+        if chars.peek().is_none() {
+            return words;
         }
+        let mut word = String::new();
+        while let Some(c) = chars.next_if(|c| !is_space(*c)) {
+            match c {
+                '\\' => word.extend(chars.next()),
+                c => word.push(c),
+            }
+        }
+        words.push(word);
     }
-    words.retain(|w| !w.is_empty());
-    words
 }
 
 #[cfg(test)]
@@ -258,6 +265,9 @@ mod tests {
             ("-x", "invalid command-line argument for server process: -x"),
             ("geqo=off", "invalid command-line argument for server process: geqo=off"),
             ("-c", "invalid command-line argument for server process: -c"),
+            (r"\", "invalid command-line argument for server process: "),
+            (r"-c \", "-c  requires a value"),
+            ("-c geqo=off\x0b-x", "invalid command-line argument for server process: -x"),
             ("-c geqo", "-c geqo requires a value"),
             ("--geqo", "--geqo requires a value"),
             ("-c geqo=off -- -c geqo=on", "invalid command-line argument for server process: -c"),

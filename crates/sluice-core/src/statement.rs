@@ -6,8 +6,9 @@ use std::{
     hash::{Hash, Hasher},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use sluice_wire::{
@@ -20,6 +21,7 @@ use crate::{
     profile::{Context, NAME_BYTES_MAX, Profile, literals::SearchPath},
     shape::Shape,
     sql::{self, Begin, Effects, Ending, Reset, effects},
+    time::Time,
     uses::Uses,
 };
 
@@ -34,6 +36,10 @@ pub fn name_prefix(nonce: u32) -> Box<[u8]> {
 
 /// The pseudo-type `unknown`, by its number in `pg_type.dat`: 705.
 const UNKNOWN: &[u8] = &[0, 0, 2, 0xc1];
+
+/// The time for which a Parse is answered as the last server has that saw one: changes to the catalogs that do not pass
+/// through the pool are seen after that at the latest.
+pub const ACCEPTED_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// No parameter types, as they stand in Parse.
 const NO_TYPES: &[u8] = &[0, 0];
@@ -131,12 +137,14 @@ pub struct Statement {
     pub resets: Option<Reset>,
     /// The name that it forgets, if it is a DEALLOCATE of one.
     pub deallocates: Option<Box<[u8]>>,
+    /// Whether it may have parameters whose types PostgreSQL has to find out.
+    pub infers_types: bool,
     /// The parameter types that clients were told, as they stand in Parse: it has these wherever it is prepared again.
     types: OnceLock<Box<[u8]>>,
     /// The shape of its result, as the first server that parsed it has described it. PostgreSQL fixes it then.
     shape: OnceLock<Shape>,
-    /// Whether a server of this pool has accepted it.
-    accepted: AtomicBool,
+    /// The time at which a server of this pool has accepted it last, in microseconds and one more; 0: none has.
+    accepted: AtomicU64,
     /// Whether a server had something to remark when it parsed it, which each client is to hear.
     remarked: AtomicBool,
     /// The number of times that it came, until it does not matter any more.
@@ -152,6 +160,12 @@ pub struct Prepared {
     pub statement: Arc<Statement>,
     /// The shape of its result, as the client was told; it may read rows by that ever after.
     pub described: Option<Shape>,
+    /// The time of its Parse.
+    pub parsed_at: Time,
+    /// Whether it has been bound since.
+    pub is_bound: bool,
+    /// Whether the client has been told the types of its parameters, as its unnamed statement: they are the statement's.
+    pub is_told: bool,
     /// The `search_path` under which it was used last, where that is not the one by which its literals were read: they
     /// mean the same there.
     pub path: Option<SearchPath>,
@@ -162,8 +176,20 @@ pub struct Prepared {
 
 impl Prepared {
     /// A statement of which the client has been told nothing yet.
-    pub fn new(statement: Arc<Statement>) -> Self {
-        Self { statement, described: None, path: None, former: None }
+    pub fn new(statement: Arc<Statement>, parsed_at: Time) -> Self {
+        Self { statement, described: None, parsed_at, is_bound: false, is_told: false, path: None, former: None }
+    }
+
+    /// The things about it that are open, to a client that was told that shape: whoever has used it has done so by what it
+    /// was then.
+    pub fn open(&self, described: Option<Shape>, now: Time) -> Open {
+        let shape = described.is_none() && !self.is_bound;
+        let types = match self.statement.is_unnamed() {
+            // No server has been asked for them at its Parse.
+            true => !self.is_told,
+            false => shape && now.since(self.parsed_at) < ACCEPTED_AGE_MAX,
+        };
+        Open { shape, types }
     }
 
     /// Whether its literals were read anew, and no server has accepted that.
@@ -175,6 +201,15 @@ impl Prepared {
     pub fn was_read_under(&self, settings: &Profile) -> bool {
         self.path.is_none() && !self.is_refused() && self.statement.profile.has_path_of(settings)
     }
+}
+
+/// The things about a statement that are as open to its client as if it had just been parsed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Open {
+    /// The shape of its result. PostgreSQL fixes it at the Parse, which may have come behind any change.
+    pub shape: bool,
+    /// The types of its parameters. A server has told them not long before the Parse.
+    pub types: bool,
 }
 
 /// A client's unnamed statement.
@@ -237,7 +272,8 @@ impl Statement {
             deallocates,
             types: OnceLock::new(),
             shape: OnceLock::new(),
-            accepted: AtomicBool::new(false),
+            infers_types: given_types(text, types).is_none(),
+            accepted: AtomicU64::new(0),
             remarked: AtomicBool::new(false),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
@@ -283,19 +319,15 @@ impl Statement {
         }
     }
 
-    /// A client has been told these parameter types; `body` is that of the ParameterDescription.
-    pub fn set_types(&self, body: &[u8]) {
-        if self.types.get().is_none() {
-            let _ = self.types.set(body.into());
-        }
+    /// A client is about to be told these parameter types; `body` is that of the ParameterDescription. The first ones
+    /// decide; returns whether these are they.
+    pub fn set_types(&self, body: &[u8]) -> bool {
+        **self.types.get_or_init(|| body.into()) == *body
     }
 
     /// The ParameterDescription that clients were told.
     pub fn parameter_description(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let types = self.types.get().map_or(&[0, 0][..], |types| types);
-        framed(&mut out, BackendKind::ParameterDescription, |out| out.extend_from_slice(types));
-        out
+        parameter_description(self.types.get().map_or(NO_TYPES, |types| types))
     }
 
     /// The shape that its result had when it was first parsed, once that is known.
@@ -316,10 +348,7 @@ impl Statement {
     /// Those that its definition gives, if these are all, and none is left for PostgreSQL to find out.
     fn given_types(&self) -> Option<&[u8]> {
         let types = self.definition.get(self.query().len() + 1..)?;
-        let (count, oids) = types.split_first_chunk()?;
-        let is_open = |oid: &[u8]| matches!(oid, [0, 0, 0, 0] | UNKNOWN);
-        let are_all = u16::from_be_bytes(*count) == sql::parameters(self.query())?;
-        (are_all && !oids.chunks(4).any(is_open)).then_some(types)
+        given_types(self.query(), types)
     }
 
     /// Whether clients know its parameter types, and there are any.
@@ -357,20 +386,33 @@ impl Statement {
         has_literals && !self.is_tied && self.knowledge == Knowledge::Exact
     }
 
-    /// Whether PostgreSQL accepts it whatever the catalogs and settings, outside of a failed transaction.
-    pub fn is_always_accepted(&self) -> bool {
+    /// Whether it is a command that Sluice may carry out by itself.
+    pub fn is_command(&self) -> bool {
         self.begins.is_some() || self.deallocates.is_some()
     }
 
-    /// Whether a server of this pool has accepted it, so that a Parse of it may be answered without one.
+    /// Whether PostgreSQL accepts it whatever the catalogs and settings, outside of a failed transaction. Of other
+    /// characters than ASCII, only the server knows whether they are of the client's encoding.
+    pub fn is_always_accepted(&self) -> bool {
+        self.is_command() && self.query().is_ascii()
+    }
+
+    /// Whether a server of this pool has accepted it.
     pub fn is_accepted(&self) -> bool {
-        self.is_always_accepted() || self.accepted.load(Ordering::Relaxed)
+        self.is_always_accepted() || self.accepted.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether one has of late, so that a Parse of it may be answered without one: what it means is what it meant then,
+    /// as far as is known.
+    pub fn is_accepted_of_late(&self, now: Time) -> bool {
+        let accepted = self.accepted.load(Ordering::Relaxed);
+        self.is_always_accepted() || accepted > 0 && now.since(Time(accepted - 1)) < ACCEPTED_AGE_MAX
     }
 
     /// A server has accepted it.
-    pub fn accept(&self) {
-        if !self.is_accepted() && !self.is_remarked() {
-            self.accepted.store(true, Ordering::Relaxed);
+    pub fn accept(&self, now: Time) {
+        if !self.is_always_accepted() && !self.is_remarked() {
+            self.accepted.store(now.0 + 1, Ordering::Relaxed);
         }
     }
 
@@ -387,7 +429,7 @@ impl Statement {
 
     /// A server has refused it: the next one who wants it shall hear that from a server.
     pub fn refuse(&self) {
-        self.accepted.store(false, Ordering::Relaxed);
+        self.accepted.store(0, Ordering::Relaxed);
     }
 
     /// Whether it has come before the time that is being handled.
@@ -409,6 +451,21 @@ impl Statement {
             self.recent.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// The ParameterDescription of these types.
+pub fn parameter_description(types: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    framed(&mut out, BackendKind::ParameterDescription, |out| out.extend_from_slice(types));
+    out
+}
+
+/// The types of a Parse, if these are those of all parameters of its text.
+fn given_types<'a>(text: &[u8], types: &'a [u8]) -> Option<&'a [u8]> {
+    let (count, oids) = types.split_first_chunk()?;
+    let is_open = |oid: &[u8]| matches!(oid, [0, 0, 0, 0] | UNKNOWN);
+    let are_all = u16::from_be_bytes(*count) == sql::parameters(text)?;
+    (are_all && !oids.chunks(4).any(is_open)).then_some(types)
 }
 
 /// The BEGIN that a definition is, if it has no parameters and may be answered without a server.
@@ -452,8 +509,8 @@ mod tests {
     fn types_that_were_told_stay() {
         let statement = statement(b"select $1\0\0\0");
         assert_eq!(statement.to_parse(), b"select $1\0\0\0");
-        statement.set_types(&[0, 1, 0, 0, 0, 20]);
-        statement.set_types(&[0, 1, 0, 0, 0, 21]);
+        assert!(statement.set_types(&[0, 1, 0, 0, 0, 20]));
+        assert!(!statement.set_types(&[0, 1, 0, 0, 0, 21]));
         assert_eq!(statement.to_parse(), b"select $1\0\0\x01\0\0\0\x14");
     }
 }

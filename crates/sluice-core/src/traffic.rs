@@ -21,7 +21,7 @@ pub struct Traffic {
 pub struct Counted {
     /// Bytes that clients have sent.
     pub received_bytes: u64,
-    /// Bytes that servers have answered.
+    /// Bytes that servers have answered, but for what the pool has asked itself.
     pub sent_bytes: u64,
     /// Transactions that have ended, by the times that they had a server, idle in them or not.
     pub transactions: Times,
@@ -75,12 +75,16 @@ impl Meter {
         self.query.get_or_insert(now);
     }
 
-    /// A query or a batch has been answered; `is_over` says whether that ended the transaction as well.
-    pub fn end(&mut self, now: Time, is_over: bool, traffic: &Traffic) {
+    /// A query or a batch has been answered; `is_over` says whether that ended the transaction as well, and `goes_on`
+    /// whether the client has sent more already, which begins now.
+    pub fn end(&mut self, now: Time, is_over: bool, goes_on: bool, traffic: &Traffic) {
         let Some(since) = self.query.take() else { return };
         traffic.queries.count(now.since(since));
         if let Some(since) = self.transaction.take_if(|_| is_over) {
             traffic.transactions.count(now.since(since));
+        }
+        if goes_on {
+            self.begin(now);
         }
     }
 
@@ -106,10 +110,10 @@ mod tests {
         let (traffic, mut meter) = (Traffic::default(), Meter::default());
         meter.begin(Time(1_000));
         meter.begin(Time(1_100));
-        meter.end(Time(1_300), false, &traffic);
+        meter.end(Time(1_300), false, false, &traffic);
         meter.begin(Time(5_000));
-        meter.end(Time(5_050), true, &traffic);
-        meter.end(Time(9_000), true, &traffic);
+        meter.end(Time(5_050), true, false, &traffic);
+        meter.end(Time(9_000), true, false, &traffic);
         let counted = traffic.counted();
         assert_eq!((counted.transactions.count(), counted.queries.count()), (1, 2));
         assert_eq!(counted.transactions.sum, Duration::from_micros(4_050));

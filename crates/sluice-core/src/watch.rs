@@ -53,7 +53,7 @@ impl Watch {
     }
 }
 
-/// The note of a client's last request, by which its own `idle_session_timeout` is kept while it has no server.
+/// The note of a client's last request, by which the limits of a client that has no server are kept.
 #[derive(Debug, Default)]
 pub struct Rest {
     /// Since when nothing has come or gone.
@@ -70,7 +70,7 @@ pub(crate) enum Request {
     /// It has asked to hear that the server is ready.
     #[default]
     Ended,
-    /// It owes a Sync, and time does not count before that.
+    /// It owes a Sync: before that it does not rest.
     Open,
 }
 
@@ -90,9 +90,14 @@ impl Rest {
         self.since
     }
 
-    /// The end of a rest of that length, if the client rests.
-    pub(crate) fn deadline(&self, limit: Duration) -> Option<Time> {
-        (self.request == Request::Ended).then(|| self.since + limit)
+    /// Whether it owes a Sync.
+    pub(crate) fn is_open(&self) -> bool {
+        self.request == Request::Open
+    }
+
+    /// The end of a rest of that length.
+    pub(crate) fn deadline(&self, limit: Duration) -> Time {
+        self.since + limit
     }
 }
 
@@ -101,6 +106,8 @@ impl Rest {
 pub struct Overdue {
     /// The time at which it is looked at.
     pub(crate) alarm: Alarm,
-    /// The request that it has been sent a cancel for, by the time at which it began.
+    /// The time since when it is its turn, and not its client's.
+    pub(crate) since: Option<Time>,
+    /// The request that it has been sent a cancel for, by the time from which it counts.
     pub(crate) cancelled: Option<Time>,
 }

@@ -257,5 +257,6 @@ fn stored(text: &[u8]) {
         Secret::Scram(verifier) => assert_eq!(Verifier::parse(&verifier.to_text()), Some(verifier)),
         Secret::Md5(stored) => assert_eq!(md5::answer(&stored, [0; 4]).len(), 35),
         Secret::Plain(password) => assert_eq!(password, text),
+        Secret::Damaged => assert!(text.starts_with("SCRAM-SHA-256$")),
     }
 }

@@ -59,7 +59,7 @@ pub enum BinariesError {
     /// Nothing in any of the usual places.
     #[error(
         "no PostgreSQL found; looked at:{}\ninstall one (Debian, Ubuntu: apt-get install postgresql-15), \
-         or name its folder with --pg-bin DIR",
+         or name its folder (--pg-bin DIR, or pg_bin in node.toml)",
         list(looked)
     )]
     NotFound {
@@ -67,7 +67,7 @@ pub enum BinariesError {
         looked: Vec<(String, String)>,
     },
     /// The folder that was named does not hold what is needed.
-    #[error("{}: {why}\n--pg-bin must name the folder that holds postgres and initdb", dir.display())]
+    #[error("{}: {why}\nname the folder that holds postgres and initdb (--pg-bin DIR, or pg_bin in node.toml)", dir.display())]
     NotUsable {
         /// The folder.
         dir: PathBuf,
@@ -77,7 +77,7 @@ pub enum BinariesError {
     /// A PostgreSQL that Sluice does not start.
     #[error(
         "{} is PostgreSQL {version}; Sluice needs {OLDEST_MAJOR} or later\n\
-         install one (Debian, Ubuntu: apt-get install postgresql-15), or name its folder with --pg-bin DIR",
+         install one (Debian, Ubuntu: apt-get install postgresql-15), or name its folder (--pg-bin DIR, or pg_bin in node.toml)",
         dir.display()
     )]
     TooOld {

@@ -86,6 +86,39 @@ pub struct Bootstrapped {
     pub gate: bool,
 }
 
+/// The roles that a cluster of hosts has, and where their passwords are.
+#[derive(Debug, Clone)]
+pub struct HostRoles {
+    /// [`FIRST_USER`]'s password.
+    pub first_user: PasswordFile,
+    /// That of the role by which the pool looks up secrets.
+    pub lookup: PasswordFile,
+    /// The query for that; takes the role's name as `$1`.
+    pub lookup_query: &'static str,
+}
+
+/// The file of a role's password.
+#[derive(Debug, Clone)]
+pub struct PasswordFile {
+    /// The role.
+    pub role: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// Whether the role's password is in it.
+    pub copy: PasswordCopy,
+}
+
+/// A host's copy of a role's password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PasswordCopy {
+    /// It is the role's.
+    Good,
+    /// There is none: the role was there before, made on another host.
+    None,
+    /// It is another one than the role's; PostgreSQL's reason for refusing it.
+    Other(String),
+}
+
 /// Reasons why the roles could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
@@ -124,7 +157,9 @@ pub enum BootstrapError {
     },
     /// A password's file has something else in it.
     #[error(
-        "{} does not hold a password in one line\nremove it: a new password is then made and set", path.display()
+        "{} does not hold a password in one line\n\
+         put back what was in it; or remove it: sluice up then makes and sets a new password, and a host goes without a copy",
+        path.display()
     )]
     BadFile {
         /// The file.
@@ -145,8 +180,41 @@ pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped
     let pgpass_file = root.join("pgpass");
     files::write_private(&pgpass_file, pgpass(password.expose()).as_bytes(), Owner::Us)
         .map_err(|source| BootstrapError::File { path: pgpass_file.clone(), source })?;
-    let login_refused = try_login(endpoint, &password);
-    let gate = has_gate(&mut client)?;
+    let login_refused = try_login(endpoint, FIRST_USER, FIRST_DATABASE, &password);
+    let gate = make_gate(data_dir, endpoint, &mut client)?;
+    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup, gate })
+}
+
+/// Makes what is missing of the roles of a cluster that begins on a host. A role that is there already keeps its password:
+/// pools and applications have it, and its file may be on another host.
+pub fn bootstrap_host(data_dir: &DataDir, endpoint: &Endpoint) -> Result<HostRoles, BootstrapError> {
+    let root = data_dir.root();
+    let mut client = superuser(data_dir, endpoint, LOOKUP_DATABASE)?;
+    let keep = |client: &mut Client, role, name| {
+        let path = root.join(name);
+        if path.exists() || !role_exists(client, role)? {
+            let (password, _) = read_or_make(&path)?;
+            if !role_exists(client, role)? {
+                let create = format!("CREATE ROLE {role} LOGIN PASSWORD '{}'", verifier(&password));
+                client.batch_execute(&create).map_err(|error| sql("make a role", &error))?;
+            }
+            let refused = try_login(endpoint, role, LOOKUP_DATABASE, &password);
+            return Ok(PasswordFile { role, path, copy: refused.map_or(PasswordCopy::Good, PasswordCopy::Other) });
+        }
+        Ok(PasswordFile { role, path, copy: PasswordCopy::None })
+    };
+    let lookup = keep(&mut client, LOOKUP_USER, "auth-password")?;
+    let make = format!("BEGIN;{LOOKUP_FUNCTION}COMMIT;");
+    client.batch_execute(&make).map_err(|error| sql("make the function by which the pool looks up secrets", &error))?;
+    let first_user = keep(&mut client, FIRST_USER, "password")?;
+    make_first_database(&mut client)?;
+    make_gate(data_dir, endpoint, &mut client)?;
+    Ok(HostRoles { first_user, lookup, lookup_query: LOOKUP_QUERY })
+}
+
+/// Makes the extension, where its library is loaded; says whether it is.
+fn make_gate(data_dir: &DataDir, endpoint: &Endpoint, client: &mut Client) -> Result<bool, BootstrapError> {
+    let gate = has_gate(client)?;
     if gate {
         // The template, for databases to come.
         for database in [FIRST_DATABASE, "template1"] {
@@ -155,7 +223,7 @@ pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped
             client.batch_execute(&create).map_err(|error| sql("make the extension", &error))?;
         }
     }
-    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup, gate })
+    Ok(gate)
 }
 
 fn has_gate(client: &mut Client) -> Result<bool, BootstrapError> {
@@ -207,13 +275,18 @@ fn make_first_user(client: &mut Client, file: &Path) -> Result<Password, Bootstr
         let role = format!("{verb} ROLE {FIRST_USER} LOGIN PASSWORD '{}'", verifier(&password));
         client.batch_execute(&role).map_err(|error| sql("make the first user", &error))?;
     }
+    make_first_database(client)?;
+    Ok(password)
+}
+
+fn make_first_database(client: &mut Client) -> Result<(), BootstrapError> {
     let what = "make the first database";
     let query = "SELECT 1 FROM pg_catalog.pg_database WHERE datname = $1";
     if client.query_opt(query, &[&FIRST_DATABASE]).map_err(|error| sql(what, &error))?.is_none() {
         let database = format!("CREATE DATABASE {FIRST_DATABASE} OWNER {FIRST_USER}");
         client.batch_execute(&database).map_err(|error| sql(what, &error))?;
     }
-    Ok(password)
+    Ok(())
 }
 
 pub(crate) fn role_exists(client: &mut Client, role: &str) -> Result<bool, BootstrapError> {
@@ -252,8 +325,8 @@ fn pgpass(password: &str) -> String {
     format!("*:*:*:{FIRST_USER}:{escaped}\n")
 }
 
-fn try_login(endpoint: &Endpoint, password: &Password) -> Option<String> {
-    let mut config = connection(endpoint, FIRST_USER, FIRST_DATABASE);
+fn try_login(endpoint: &Endpoint, user: &str, database: &str, password: &Password) -> Option<String> {
+    let mut config = connection(endpoint, user, database);
     config.password(password.expose()).connect(NoTls).err().map(|error| words(&error))
 }
 
@@ -268,7 +341,7 @@ fn words(error: &::postgres::Error) -> String {
             .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
     };
     let hint = match *server.code() {
-        SqlState::DISK_FULL => "\nthe disk is full: make room, or move the data with --data DIR",
+        SqlState::DISK_FULL => "\nthe disk is full: make room, or move the data (--data DIR, or data in node.toml)",
         _ => "",
     };
     format!("{}: {}{hint}", server.severity(), server.message())

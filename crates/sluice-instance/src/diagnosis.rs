@@ -18,6 +18,8 @@ const TAIL_BYTES: u64 = 8 * 1024;
 const TAIL_LINES: usize = 20;
 /// The part of one line that is shown, in characters.
 const LINE_CHARS_MAX: usize = 400;
+/// The reasons that are shown why a configuration file is not taken, in lines.
+const REASON_LINES_MAX: usize = 2;
 
 /// A cause that was recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub enum Diagnosis {
     StillInUse,
     /// PostgreSQL's user may not read or write its files.
     Permission,
+    /// The primary's rules reject this host.
+    NotAdmitted,
 }
 
 impl Diagnosis {
@@ -43,6 +47,12 @@ impl Diagnosis {
     }
 
     fn of_line(line: &str) -> Option<Self> {
+        // By libpq, of the server that was asked: a server's own log says the same of its clients.
+        if line.contains("connection to server")
+            && (line.contains("pg_hba.conf rejects") || line.contains("no pg_hba.conf entry"))
+        {
+            return Some(Self::NotAdmitted);
+        }
         const TABLE: [(&str, Diagnosis); 13] = [
             ("No space left on device", Diagnosis::DiskFull),
             // PostgreSQL's hint after a write that fell short.
@@ -65,11 +75,15 @@ impl Diagnosis {
     /// The remedy, as a sentence.
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::DiskFull => "the disk is full: make room, or move the data with --data DIR",
+            Self::DiskFull => "the disk is full: make room, or move the data (--data DIR, or data in node.toml)",
             Self::AddressInUse => "the address is in use: stop who uses it, or choose another port",
             Self::BadConfiguration => "PostgreSQL's configuration has an error: the lines above name file and setting",
             Self::OutOfMemory => "memory is short: lower shared_buffers in postgresql.conf, or free some",
             Self::StillInUse => "processes of an earlier PostgreSQL still use this directory: end them",
+            Self::NotAdmitted => {
+                "the primary's rules do not name this host: put its [[member]] into the files of all hosts, and then, there, \
+                 systemctl reload sluice-node"
+            }
             Self::Permission => "PostgreSQL's user may not use a file: correct its owner and mode",
         }
     }
@@ -116,7 +130,25 @@ impl Tail {
             return self.diagnosis.filter(|it| *it == Diagnosis::DiskFull).map(|full| full.remedy().to_owned());
         };
         let line: String = line.trim().chars().take(LINE_CHARS_MAX).collect();
+        let line = match self.diagnosis {
+            Some(Diagnosis::BadConfiguration) => self.reasons() + &line,
+            _ => line,
+        };
         Some(self.diagnosis.map_or_else(|| line.clone(), |cause| format!("{line}\n{}", cause.remedy())))
+    }
+
+    /// The lines before the one by which PostgreSQL does not take a configuration file: they name file, line and fault.
+    fn reasons(&self) -> String {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let is_end =
+            |line: &&str| line.contains("FATAL") && Diagnosis::of_line(line) == Some(Diagnosis::BadConfiguration);
+        let Some(end) = lines.iter().rposition(is_end) else { return String::new() };
+        let is_reason = |line: &&&str| line.contains("LOG:") || line.contains("CONTEXT:");
+        let count = lines[..end].iter().rev().take(REASON_LINES_MAX).take_while(is_reason).count();
+        lines[end - count..end]
+            .iter()
+            .map(|line| line.trim().chars().take(LINE_CHARS_MAX).chain(['\n']).collect::<String>())
+            .collect()
     }
 
     /// The last line without time stamp and process.
@@ -181,6 +213,22 @@ mod tests {
                     2026-11-26 22:00:01,1 INFO: trying to bootstrap from leader 'a'";
         let error = Tail::of(full).last_error().unwrap();
         assert!(error.starts_with("pg_basebackup: error") && error.contains("\nthe disk is full"), "{error}");
+        let rejected = "pg_basebackup: error: connection to server at \"10.0.0.1\", port 5432 failed: FATAL:  pg_hba.conf rejects \
+                        replication connection for host \"10.0.0.4\", user \"sluice_replication\", SSL encryption\n\
+                        2026-11-27 20:00:00,1 ERROR: Error when fetching backup: pg_basebackup exited with code=1";
+        let error = Tail::of(rejected).last_error().unwrap();
+        assert!(error.contains("pg_hba.conf rejects") && error.contains("systemctl reload sluice-node"), "{error}");
+        let of_a_client = "FATAL:  no pg_hba.conf entry for host \"10.0.0.7\"\nERROR: two";
+        assert_eq!(Tail::of(of_a_client).last_error().as_deref(), Some("ERROR: two"));
+        let mistyped = "LOG:  starting PostgreSQL 15.15\nLOG:  invalid authentication method \"scram-sha-265\"\n\
+                        CONTEXT:  line 14 of configuration file \"/x/pg_hba.conf\"\nFATAL:  could not load pg_hba.conf\n\
+                        LOG:  database system is shut down";
+        let error = Tail::of(mistyped).last_error().unwrap();
+        assert!(
+            error.starts_with("LOG:  invalid authentication method \"scram-sha-265\"\nCONTEXT:  line 14 "),
+            "{error}"
+        );
+        assert!(error.contains("\nFATAL:  could not load pg_hba.conf\n"), "{error}");
         let other = "ERROR: one\nERROR: two\nFATAL:  the database system is starting up\nINFO: three";
         assert_eq!(Tail::of(other).last_error().as_deref(), Some("ERROR: two"));
         assert_eq!(Tail::of("INFO: all is well").last_error(), None);

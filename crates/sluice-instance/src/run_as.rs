@@ -32,17 +32,21 @@ pub enum RunAsError {
     /// No such user on this system.
     #[error(
         "there is no system user {name:?} to run PostgreSQL as\n\
-         name an existing one with --run-as USER, or create it: useradd --system {name}"
+         name an existing one (--run-as USER, or run_as in node.toml), or create it: useradd --system {name}"
     )]
     NoSuchUser {
         /// The name that was looked up.
         name: String,
     },
     /// Root was asked for.
-    #[error("PostgreSQL refuses to run as root\nname another user with --run-as USER (default: {DEFAULT_USER})")]
+    #[error(
+        "PostgreSQL refuses to run as root\nname another user (--run-as USER, or run_as in node.toml; default: {DEFAULT_USER})"
+    )]
     Root,
     /// Only root may run PostgreSQL as somebody else.
-    #[error("only root can run PostgreSQL as {wanted:?}; this is {own:?}\nleave --run-as out, or start as root")]
+    #[error(
+        "only root can run PostgreSQL as {wanted:?}; this is {own:?}\nleave that out (--run-as, or run_as in node.toml), or start as root"
+    )]
     NotRoot {
         /// The user that was asked for.
         wanted: String,

@@ -18,7 +18,8 @@ use common::{Place, config, eventually, login, processes, start, superuser};
 use sluice_config::{DriverChoice, ServerFile};
 use sluice_instance::{
     DataDir, DataDirSpec, Diagnosis, Event, Host, RestartPolicy, Silent, StartError, State, StopMode, Tuning,
-    bootstrap, cluster, write_pool_file,
+    bootstrap::{self, PasswordCopy},
+    cluster, write_pool_file,
 };
 
 #[test]
@@ -65,6 +66,42 @@ fn the_whole_way_twice() {
     fs::remove_file(&made.password_file).unwrap();
     let fourth = bootstrap::bootstrap(server.data_dir(), server.endpoint()).unwrap();
     assert_eq!(fourth.login_refused, None);
+}
+
+#[test]
+fn roles_of_a_cluster_that_begins_again_keep_their_passwords() {
+    let place = Place::new();
+    let server = start(place.config()).0.unwrap();
+    let begin = || bootstrap::bootstrap_host(server.data_dir(), server.endpoint()).unwrap();
+    let secrets = || -> Vec<String> {
+        let query = "SELECT rolpassword FROM pg_authid WHERE rolname IN ('sluice', 'sluice_auth') ORDER BY rolname";
+        superuser(&server).query(query, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let roles = begin();
+    assert_eq!([&roles.first_user.copy, &roles.lookup.copy], [&PasswordCopy::Good; 2]);
+    let made = secrets();
+    assert_eq!(made.len(), 2);
+
+    // Another host than the one on which the cluster first began has no files of them.
+    let paths = [&roles.first_user.path, &roles.lookup.path];
+    paths.iter().for_each(|path| fs::rename(path, path.with_extension("elsewhere")).unwrap());
+    let roles = begin();
+    assert_eq!([&roles.first_user.copy, &roles.lookup.copy], [&PasswordCopy::None; 2]);
+    assert!(paths.iter().all(|path| !path.exists()), "a file that nobody's password is in");
+
+    // One that is left of something else changes nothing either.
+    fs::write(paths[1], "not-the-one\n").unwrap();
+    let roles = begin();
+    assert!(
+        matches!(&roles.lookup.copy, PasswordCopy::Other(why) if why.contains("password authentication failed")),
+        "{roles:?}"
+    );
+    assert_eq!(secrets(), made);
+    fs::rename(paths[1].with_extension("elsewhere"), paths[1]).unwrap();
+    assert_eq!(begin().lookup.copy, PasswordCopy::Good);
+    let mut client =
+        login(&server, "sluice_auth", "postgres", Some(fs::read_to_string(paths[1]).unwrap().trim())).unwrap();
+    assert!(client.query_opt(roles.lookup_query, &[&"sluice"]).unwrap().is_some());
 }
 
 #[test]

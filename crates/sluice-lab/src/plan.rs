@@ -22,6 +22,8 @@ use crate::{
     target::Target,
 };
 
+/// The condition by which runs have the same workload: a digest of it.
+pub(crate) const WORKLOAD: &str = "workload";
 /// Descriptors that pgbench needs besides those of its clients and its threads' logs.
 const FILES_BESIDES: u64 = 100;
 /// Connections besides pgbench's: the sampler, ours, the superusers' reserve.
@@ -171,6 +173,7 @@ impl Plan {
     pub fn conditions(&self) -> BTreeMap<String, String> {
         let (load, choices) = (&self.scenario.load, &self.choices);
         let told = [
+            (WORKLOAD, Some(self.scenario.digest())),
             ("seconds", Some(load.seconds.to_string())),
             ("warm_up_seconds", Some(load.warm_up_seconds.to_string())),
             ("protocol", Some(self.protocols())),

@@ -9,7 +9,10 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -36,6 +39,11 @@ const FILL_MAX: Duration = Duration::from_secs(6 * 3600);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time limit for connections to be gone after pgbench's end.
 const CLOSE_MAX: Duration = Duration::from_secs(120);
+
+/// Below those that Linux gives to connections.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u16 = 8_000;
+const PORTS_OF_PROCESS: u32 = 97;
 
 /// The unit of a `shared_buffers` without one.
 const BLOCKS: Unit = Unit { dimension: Dimension::Bytes, size: 8192.0 };
@@ -500,8 +508,16 @@ pub(crate) fn bytes(text: &str) -> Option<u64> {
     Some(size.amount as u64)
 }
 
-/// A port of loopback that was free a moment ago.
+/// A port of loopback that was free a moment ago, another one each time. None that the system gives to connections, if
+/// there is one: a server that is started for each turn leaves it free in between.
 pub fn free_port() -> Result<u16, Error> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Runs that were begun one behind the other have some to themselves.
+    let begin = (std::process::id().wrapping_mul(PORTS_OF_PROCESS) % u32::from(PORTS)) as u16;
+    let mut lower = (0..PORTS).map(|_| FIRST_PORT + (begin + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS) % PORTS);
+    if let Some(port) = lower.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()) {
+        return Ok(port);
+    }
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("find a free port on 127.0.0.1"))?;
     Ok(listener.local_addr().map_err(Error::io("read a port"))?.port())
 }

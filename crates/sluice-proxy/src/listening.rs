@@ -1,12 +1,13 @@
 //! The sockets that the service listens on: those that it was started with where there are any, its own otherwise.
 
 use std::{
-    fs, io,
-    net::{SocketAddr, TcpListener},
+    fmt, fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
 use sluice_config::Config;
 use socket2::SockRef;
 use thiserror::Error;
@@ -15,23 +16,40 @@ use crate::{http, net::sockets};
 
 /// An address can't be listened on.
 #[derive(Debug, Error)]
-#[error("can't listen on {address}: {error}{}", listen_remedy(.error))]
+#[error("can't listen on {place}: {error}{}", self.remedy())]
 pub struct ListenError {
-    /// The address or the socket's path.
-    address: String,
+    place: Place,
     /// The system's error.
     error: io::Error,
 }
 
-fn listen_remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "\n  another process listens there: stop it, or choose another address",
-        io::ErrorKind::PermissionDenied => {
-            "\n  ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher one"
+impl ListenError {
+    fn remedy(&self) -> &'static str {
+        let is_socket = matches!(self.place, Place::Unix(_));
+        match self.error.kind() {
+            io::ErrorKind::AddrInUse => "\n  another process listens there: stop it, or choose another address",
+            io::ErrorKind::PermissionDenied if is_socket => {
+                "\n  the user that Sluice runs as may not write to that folder: let it, or have \"unix_socket_dir\" name \
+                 one that is its own (/run/sluice, with the packaged service)"
+            }
+            io::ErrorKind::ReadOnlyFilesystem if is_socket => {
+                "\n  nobody may write to that folder, or the service may not (ProtectSystem= in its unit): have \
+                 \"unix_socket_dir\" name another one (/run/sluice, with the packaged service)"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "\n  ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher one"
+            }
+            io::ErrorKind::NotFound => "\n  there is no such folder: create it, or change \"unix_socket_dir\"",
+            io::ErrorKind::AddrNotAvailable => "\n  this machine has no such address",
+            _ if self.lacks_family() => "\n  this machine has no IPv6: leave the address out",
+            _ => "",
         }
-        io::ErrorKind::NotFound => "\n  there is no such folder: create it, or change \"unix_socket_dir\"",
-        io::ErrorKind::AddrNotAvailable => "\n  this machine has no such address",
-        _ => "",
+    }
+
+    /// Whether the machine does not know addresses of that kind.
+    fn lacks_family(&self) -> bool {
+        let is_six = matches!(self.place, Place::Tcp(SocketAddr::V6(_)));
+        is_six && self.error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
     }
 }
 
@@ -87,6 +105,15 @@ pub(crate) enum Place {
     Unix(PathBuf),
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
 impl Place {
     fn path(&self) -> Option<&Path> {
         match self {
@@ -128,8 +155,9 @@ impl Listening {
         let mut listeners: Vec<Listener> = passed.extract_if(.., |listener| !listener.kind.is_own()).collect();
         if !listeners.iter().any(|listener| listener.kind == Kind::Pool) {
             let mut port = None;
+            let mut take = |address| take_or(&mut passed, Kind::OwnPool, Place::Tcp(address));
             for &address in &config.listen {
-                let listener = take_or(&mut passed, Kind::OwnPool, Place::Tcp(address))?;
+                let Some(listener) = unless_there_is_no_ipv6(take(address), &config.listen)? else { continue };
                 if let Place::Tcp(address) = listener.place {
                     port.get_or_insert(address.port());
                 }
@@ -148,7 +176,7 @@ impl Listening {
         // Whoever has opened them.
         for Listener { place, socket, .. } in &listeners {
             if let Place::Tcp(address) = place {
-                let failed = |error| ListenError { address: address.to_string(), error };
+                let failed = |error| ListenError { place: Place::Tcp(*address), error };
                 sockets::set_up_tcp(&SockRef::from(socket), config.tcp_user_timeout).map_err(failed)?;
             }
         }
@@ -213,28 +241,48 @@ impl Listening {
     }
 }
 
+/// What has come of listening on an address, which is left out if it is all of IPv6's beside all of IPv4's, and the
+/// machine has no IPv6.
+fn unless_there_is_no_ipv6<T>(
+    listened: Result<T, ListenError>,
+    listen: &[SocketAddr],
+) -> Result<Option<T>, ListenError> {
+    let error = match listened {
+        Ok(listener) => return Ok(Some(listener)),
+        Err(error) => error,
+    };
+    let is_beside = |all: &SocketAddr| {
+        all.ip().is_unspecified() && listen.contains(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, all.port())))
+    };
+    match &error.place {
+        Place::Tcp(all) if error.lacks_family() && is_beside(all) => {
+            tracing::warn!("this machine has no IPv6: not listening on {all}");
+            Ok(None)
+        }
+        _ => Err(error),
+    }
+}
+
 /// The socket that a predecessor has for a place, or a new one.
 fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place) -> Result<Listener, ListenError> {
     if let Some(at) = passed.iter().position(|it| it.kind == kind && it.place.is_as(&place)) {
         return Ok(passed.swap_remove(at));
     }
-    let failed = |address: String, error| ListenError { address, error };
     match place {
         Place::Tcp(address) => {
-            let failed = |error| failed(address.to_string(), error);
             let opened = match kind.is_http() {
                 true => http::listen(address),
                 false => sockets::listen_tcp(address).map(TcpListener::from),
             };
-            let listener = opened.map_err(failed)?;
+            let listener = opened.map_err(|error| ListenError { place, error })?;
             // The port that the system has chosen, where it was asked to.
             let place = Place::Tcp(listener.local_addr().unwrap_or(address));
             Ok(Listener { kind, place, socket: listener.into() })
         }
-        Place::Unix(path) => {
-            let socket = sockets::listen_unix(&path).map_err(|error| failed(path.display().to_string(), error))?;
-            Ok(Listener { kind, place: Place::Unix(path), socket: socket.into() })
-        }
+        Place::Unix(ref path) => match sockets::listen_unix(path) {
+            Ok(socket) => Ok(Listener { kind, place, socket: socket.into() }),
+            Err(error) => Err(ListenError { place, error }),
+        },
     }
 }
 
@@ -256,5 +304,34 @@ mod tests {
         let unix = |path: &str| Place::Unix(path.into());
         assert!(unix("/a").is_as(&unix("/a")) && !unix("/a").is_as(&unix("/b")));
         assert!(!unix("/a").is_as(&tcp("127.0.0.1:0")));
+    }
+
+    #[test]
+    fn all_of_ipv6_is_left_out_beside_all_of_ipv4_where_there_is_none() {
+        let failed = |place: &str, errno: Errno| {
+            let place = Place::Tcp(place.parse().unwrap());
+            Err::<(), _>(ListenError { place, error: errno.into() })
+        };
+        let listen: Vec<SocketAddr> = ["0.0.0.0:1", "[::]:1", "[::1]:1", "[::]:2"].map(|it| it.parse().unwrap()).into();
+        assert!(unless_there_is_no_ipv6(failed("[::]:1", Errno::AFNOSUPPORT), &listen).unwrap().is_none());
+        assert!(unless_there_is_no_ipv6(Ok(()), &listen).unwrap().is_some());
+        for (place, errno) in
+            [("[::1]:1", Errno::AFNOSUPPORT), ("[::]:2", Errno::AFNOSUPPORT), ("[::]:1", Errno::ADDRINUSE)]
+        {
+            let error = unless_there_is_no_ipv6(failed(place, errno), &listen).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("can't listen on {place}: ")), "{error}");
+            assert_eq!(error.contains("no IPv6"), errno == Errno::AFNOSUPPORT, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_closed_is_no_matter_of_ports() {
+        for (place, expected) in [
+            (Place::Unix("/run/.s.PGSQL.6432".into()), "may not write to that folder"),
+            (Place::Tcp("127.0.0.1:80".parse().unwrap()), "ports below 1024"),
+        ] {
+            let error = ListenError { place, error: Errno::ACCESS.into() }.to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use sluice_control::{
 use sluice_core::{
     hub::Hub,
     mail::Mail,
+    profile::NAME_BYTES_MAX,
     secrets::{ASKED_MAX, Account, Found, Role},
     time::Time,
 };
@@ -204,6 +205,8 @@ impl Asker {
 
     /// Asks for all that a log-in goes by, at once: it takes a user who does not exist the same time.
     async fn ask_all(&self, client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Account>, Failed> {
+        // PostgreSQL takes no longer one for a name; nobody has none.
+        let user = if user.len() > NAME_BYTES_MAX { "" } else { user };
         let roles = async {
             match look_up.asks_roles {
                 true => ask_roles(client, user).await,

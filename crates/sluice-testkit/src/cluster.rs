@@ -9,14 +9,14 @@ use std::{
     process::Command,
     sync::{
         Arc,
-        atomic::{AtomicU16, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use postgres::{Client, NoTls};
 use sluice_instance::{
-    Binaries, DataDirSpec, Event, Host, RunAs, Silent, StopMode, Tuning,
+    Binaries, DataDirSpec, Event, Host, Observer, RunAs, Silent, StopMode, Tuning,
     bootstrap::{self, Bootstrapped},
     cluster::{Cluster, ClusterSpec, Environment, Members, rest},
 };
@@ -41,6 +41,7 @@ GRANT CREATE ON SCHEMA public TO app;";
 pub struct TestCluster {
     cluster: Cluster,
     bootstrapped: Bootstrapped,
+    ended_leases: Arc<AtomicUsize>,
     _place: tempfile::TempDir,
 }
 
@@ -68,11 +69,18 @@ impl TestCluster {
         change: impl FnOnce(&mut ClusterSpec),
     ) -> Self {
         let place = place();
-        let cluster = start(&place.path().join("data"), nodes, version, settings, change);
+        let ended_leases = Arc::new(AtomicUsize::new(0));
+        let ended = Arc::clone(&ended_leases);
+        let observer = move |event: Event| {
+            ended.fetch_add(usize::from(matches!(event, Event::EndedLease { .. })), Ordering::Relaxed);
+            // What a failed test shows.
+            eprintln!("cluster: {event}");
+        };
+        let cluster = start(&place.path().join("data"), nodes, version, settings, Arc::new(observer), change);
         let leader = cluster.leader().expect("a cluster that is ready has a leader");
         let bootstrapped = bootstrap::bootstrap(cluster.data_dir(), &cluster.endpoint(leader));
         let bootstrapped = bootstrapped.unwrap_or_else(|error| panic!("{error}"));
-        let cluster = Self { cluster, bootstrapped, _place: place };
+        let cluster = Self { cluster, bootstrapped, ended_leases, _place: place };
         let mut superuser = cluster.superuser(leader);
         superuser.batch_execute(ROLES).unwrap_or_else(|error| panic!("{error:?}"));
         cluster
@@ -86,6 +94,11 @@ impl TestCluster {
     /// The roles that `sluice up` makes: the first user, and the look-up of secrets for the pool.
     pub fn bootstrapped(&self) -> &Bootstrapped {
         &self.bootstrapped
+    }
+
+    /// The number of leases that survivors have ended.
+    pub fn ended_leases(&self) -> usize {
+        self.ended_leases.load(Ordering::Relaxed)
     }
 
     /// The number of nodes.
@@ -300,6 +313,7 @@ fn start(
     nodes: usize,
     version: Version,
     settings: &[(&str, &str)],
+    observer: Arc<dyn Observer>,
     change: impl FnOnce(&mut ClusterSpec),
 ) -> Cluster {
     let binaries = Binaries::find(Some(&version.bin_dir())).unwrap_or_else(|error| panic!("{error}"));
@@ -311,9 +325,7 @@ fn start(
     spec.start_timeout = Duration::from_secs(180);
     spec.stop_timeout = Duration::from_secs(20);
     change(&mut spec);
-    // What a failed test shows.
-    let observer = |event: Event| eprintln!("cluster: {event}");
-    Cluster::start(spec, Arc::new(observer)).unwrap_or_else(|error| panic!("{error}"))
+    Cluster::start(spec, observer).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A place to look for ports from: another one for each cluster of a process, and for most processes.

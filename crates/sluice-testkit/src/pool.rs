@@ -17,7 +17,9 @@ use sluice_tls::{ClientTls, SslMode};
 
 use crate::{
     case::{Case, Driver, Mode},
-    eventually, proc,
+    eventually,
+    place::of_process,
+    proc,
     raw::Raw,
     server::{Database, TestServer},
     tls::Certificates,
@@ -204,7 +206,7 @@ impl PoolConfig {
 
     /// The same with variables in its environment, and with sockets and their names, as systemd passes them.
     pub fn start_with(&self, environment: &[(&str, &str)], sockets: Vec<(&str, OwnedFd)>) -> TestPool {
-        let place = tempfile::Builder::new().prefix("sluice-pool-").tempdir().unwrap();
+        let place = of_process("sluice-pool-");
         let file = self.write(place.path());
         let log = place.path().join("log");
         // The pool ends with the thread that started it, even if that is killed.

@@ -44,8 +44,11 @@ pub struct TestServer {
     place: Option<tempfile::TempDir>,
 }
 
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 11] = [
     ("fsync", "off"),
+    // Clusters may be kept in memory.
+    ("max_wal_size", "128MB"),
+    ("min_wal_size", "32MB"),
     ("synchronous_commit", "off"),
     ("full_page_writes", "off"),
     ("shared_buffers", "32MB"),

@@ -1,5 +1,7 @@
 //! The parts of certificates that `rustls` does not read.
 
+use std::time::SystemTime;
+
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_cert::{
@@ -17,6 +19,7 @@ use x509_cert::{
             },
         },
     },
+    ext::pkix::KeyUsage,
     spki::AlgorithmIdentifierOwned,
 };
 
@@ -85,6 +88,13 @@ pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     None
 }
 
+/// The moment until which a certificate counts, and its date, as `2026-11-27`.
+pub fn end(der: &CertificateDer<'_>) -> Option<(SystemTime, String)> {
+    let end = Certificate::from_der(der).ok()?.tbs_certificate.validity.not_after;
+    let date = end.to_date_time();
+    Some((end.to_system_time(), format!("{:04}-{:02}-{:02}", date.year(), date.month(), date.day())))
+}
+
 /// A name as text. One with a zero byte is none, as for libpq and PostgreSQL.
 fn text(value: &AnyRef<'_>) -> Option<String> {
     let is_of_bytes =
@@ -113,6 +123,16 @@ fn is_match(name: &str, host: &str) -> bool {
     }
     let Some(domain) = name.strip_prefix("*.") else { return false };
     host.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && domain.eq_ignore_ascii_case(rest))
+}
+
+/// Whether a certificate's key is for some use: where the certificate does not say, it is for any (RFC 5280, section
+/// 4.2.1.3).
+pub(crate) fn is_for(der: &CertificateDer<'_>, allows: impl Fn(&KeyUsage) -> bool) -> bool {
+    let Ok(certificate) = Certificate::from_der(der) else { return false };
+    match certificate.tbs_certificate.get::<KeyUsage>() {
+        Ok(uses) => uses.is_none_or(|(_, uses)| allows(&uses)),
+        Err(_) => false,
+    }
 }
 
 /// Whether a certificate is valid at that time, by its own word.

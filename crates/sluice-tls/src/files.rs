@@ -12,9 +12,12 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 use thiserror::Error;
-use x509_cert::der::{Decode, Tag, Tagged, asn1::AnyRef};
+use x509_cert::{
+    der::{Decode, Tag, Tagged, asn1::AnyRef},
+    ext::pkix::KeyUsage,
+};
 
-use crate::certificate::parts;
+use crate::certificate::{self, parts};
 
 /// A file that is not what it should be.
 #[derive(Debug, Error)]
@@ -189,6 +192,21 @@ impl Trusted {
             })?;
         }
         Ok(Self { roots, own })
+    }
+
+    /// Those of them whose keys are for certificates, as OpenSSL has it of authorities.
+    pub(crate) fn that_certify(self, path: &Path) -> Result<Self, FileError> {
+        let mut roots = RootCertStore::empty();
+        let certify = self.own.iter().filter(|it| certificate::is_for(it, KeyUsage::key_cert_sign));
+        roots.add_parsable_certificates(certify.cloned());
+        if roots.is_empty() {
+            return Err(FileError {
+                path: path.to_owned(),
+                fault: "no certificate's key is for certificates (keyCertSign in its key usage)".to_owned(),
+                remedy: "give those of the authorities by which clients' certificates are signed",
+            });
+        }
+        Ok(Self { roots, ..self })
     }
 
     pub(crate) fn of_system() -> Result<Self, MakeError> {

@@ -16,6 +16,7 @@ use rustls::{
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
+use x509_cert::ext::pkix::KeyUsage;
 
 use crate::{
     ALPN, FileError, MakeError, certificate,
@@ -56,7 +57,7 @@ impl ServerTls {
         let builder = match &files.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let trusted = Trusted::from_file(path, &mut fingerprint)?;
+                let trusted = Trusted::from_file(path, &mut fingerprint)?.that_certify(path)?;
                 let inner = verifier(&trusted, files.client_crl.as_deref(), &provider, &mut fingerprint)?;
                 let algorithms = provider.signature_verification_algorithms;
                 let looks_at_lists = files.client_crl.is_some();
@@ -138,7 +139,14 @@ impl ClientCertVerifier for ClientVerifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         if !version1::is_one(own) {
-            return self.inner.verify_client_cert(own, intermediates, now);
+            // The library does not look at what keys are for; OpenSSL does, and so PostgreSQL.
+            let certifies = |it: &&CertificateDer<'_>| certificate::is_for(it, KeyUsage::key_cert_sign);
+            let intermediates: Vec<_> = intermediates.iter().filter(certifies).cloned().collect();
+            let verified = self.inner.verify_client_cert(own, &intermediates, now)?;
+            return match certificate::is_for(own, |uses| uses.digital_signature() || uses.key_agreement()) {
+                true => Ok(verified),
+                false => Err(CertificateError::InvalidPurpose.into()),
+            };
         }
         if self.looks_at_lists {
             // Nobody knows such a one's list here.

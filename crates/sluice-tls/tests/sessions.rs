@@ -16,15 +16,21 @@ struct Files {
     dir: tempfile::TempDir,
 }
 
+/// An authority's certificate, not yet signed.
+fn authority() -> CertificateParams {
+    let mut params = CertificateParams::new([]).expect("no names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
 impl Files {
     fn new() -> Self {
         let files = Self { dir: tempfile::tempdir().expect("a folder") };
-        let mut params = CertificateParams::new([]).expect("no names");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let params = authority();
         let key = KeyPair::generate().expect("a key");
-        let authority = params.self_signed(&key).expect("a certificate");
-        files.write("ca.crt", &authority.pem());
+        files.write("ca.crt", &params.self_signed(&key).expect("a certificate").pem());
+        files.write("ca.key", &key.serialize_pem());
         let issuer = Issuer::new(params, key);
         for (name, alternatives, common_name, second) in [
             ("server", &["localhost"][..], "ignored", "localhost"),
@@ -65,6 +71,12 @@ impl Files {
         files
     }
 
+    /// The authority, for more certificates.
+    fn issuer(&self) -> Issuer<'static, KeyPair> {
+        let key = fs::read_to_string(self.path("ca.key")).expect("written");
+        Issuer::new(authority(), KeyPair::from_pem(&key).expect("a key"))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -86,7 +98,11 @@ impl Files {
     }
 
     fn client(&self, mode: SslMode, root: &str) -> Arc<ClientTls> {
-        let own = Some((self.path("client.crt"), self.path("client.key")));
+        self.client_by("client", mode, root)
+    }
+
+    fn client_by(&self, name: &str, mode: SslMode, root: &str) -> Arc<ClientTls> {
+        let own = Some((self.path(&format!("{name}.crt")), self.path(&format!("{name}.key"))));
         let files = ClientFiles { root_cert: Some(self.path(root)), own };
         Arc::new(ClientTls::load(mode, &files).expect("it can be had"))
     }
@@ -231,6 +247,54 @@ fn files_that_do_not_fit_are_named() {
 #[test]
 fn an_idle_session_takes_a_few_kilobytes() {
     assert!(size_of::<Session>() <= 2048, "{}", size_of::<Session>());
+}
+
+/// As OpenSSL looks at it for PostgreSQL.
+#[test]
+fn a_certificate_for_other_uses_is_refused() {
+    let files = Files::new();
+    let issuer = files.issuer();
+    for (uses, is_let_in) in [
+        (&[KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment][..], true),
+        (&[KeyUsagePurpose::KeyAgreement], true),
+        (&[KeyUsagePurpose::KeyEncipherment], false),
+    ] {
+        let mut params = CertificateParams::new([]).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, "alice");
+        params.key_usages = uses.to_vec();
+        let key = KeyPair::generate().expect("a key");
+        files.write("used.crt", &params.signed_by(&key, &issuer).expect("a certificate").pem());
+        files.write("used.key", &key.serialize_pem());
+        let client = files.client_by("used", SslMode::VerifyFull, "ca.crt");
+        let done = Pair::new(files.server("server"), client, "localhost", 1000).shake_hands();
+        assert_eq!(done.is_ok(), is_let_in, "{uses:?}: {done:?}");
+    }
+}
+
+/// As for OpenSSL, too.
+#[test]
+fn nobody_is_let_in_by_an_authority_whose_key_is_for_other_uses() {
+    let files = Files::new();
+    for (uses, is_let_in) in
+        [(&[KeyUsagePurpose::KeyCertSign][..], true), (&[], true), (&[KeyUsagePurpose::CrlSign], false)]
+    {
+        let mut between = CertificateParams::new([]).expect("no names");
+        between.distinguished_name.push(DnType::CommonName, "between");
+        between.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        between.key_usages = uses.to_vec();
+        let key = KeyPair::generate().expect("a key");
+        let shown = between.signed_by(&key, &files.issuer()).expect("a certificate").pem();
+        let issuer = Issuer::new(between, key);
+        let mut params = CertificateParams::new([]).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, "alice");
+        let key = KeyPair::generate().expect("a key");
+        let own = params.signed_by(&key, &issuer).expect("a certificate").pem();
+        files.write("chain.crt", &format!("{own}{shown}"));
+        files.write("chain.key", &key.serialize_pem());
+        let client = files.client_by("chain", SslMode::VerifyFull, "ca.crt");
+        let done = Pair::new(files.server("server"), client, "localhost", 1000).shake_hands();
+        assert_eq!(done.is_ok(), is_let_in, "{uses:?}: {done:?}");
+    }
 }
 
 #[test]

@@ -67,6 +67,17 @@ kinds! {
     }
 }
 
+/// The largest message of a kind that names or ends something (`PQ_SMALL_MESSAGE_LIMIT`), in bytes without the type byte.
+pub const SMALL_MESSAGE_BYTES_MAX: u32 = 10_000;
+
+impl FrontendKind {
+    /// Whether PostgreSQL takes small messages of this kind only (`SocketBackend`).
+    pub const fn is_small(self) -> bool {
+        use FrontendKind::{Close, CopyDone, CopyFail, Describe, Execute, Flush, Sync, Terminate};
+        matches!(self, Close | CopyDone | CopyFail | Describe | Execute | Flush | Sync | Terminate)
+    }
+}
+
 kinds! {
     /// The kind of a message from the server (PostgreSQL documentation, 55.7).
     BackendKind {

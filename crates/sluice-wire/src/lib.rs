@@ -9,6 +9,7 @@ pub mod kind;
 pub mod md5;
 pub mod message;
 pub mod proxy;
+mod saslprep;
 pub mod scram;
 pub mod secret;
 pub mod startup;

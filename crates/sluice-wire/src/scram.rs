@@ -10,6 +10,11 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
+use crate::saslprep;
+
+/// The beginning of a verifier as PostgreSQL stores it.
+pub(crate) const STORED_PREFIX: &str = "SCRAM-SHA-256$";
+
 /// The mechanism's name.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 
@@ -22,7 +27,8 @@ const BINDING_TYPE: &str = "tls-server-end-point";
 /// The iterations PostgreSQL uses for a new secret.
 pub const ITERATIONS_DEFAULT: u32 = 4096;
 
-/// More iterations than this are not computed for anybody: they would only keep the processor busy.
+/// More iterations than this are not computed for anybody: they would only keep the processor busy. A verifier with more
+/// of them is as good as any: it is its client that computes them.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
 type Key = [u8; 32];
@@ -46,6 +52,9 @@ pub enum ScramError {
     /// The client thinks that there is no channel binding to be had, and there is: somebody has kept that from it.
     #[error("SCRAM channel binding negotiation error")]
     Downgraded,
+    /// A key would take more rounds of PBKDF2 than are computed for anybody.
+    #[error("the secret has more than {ITERATIONS_MAX} iterations")]
+    TooManyIterations,
     /// The client wants to be somebody else than it proves to be.
     #[error("client uses authorization identity, but it is not supported")]
     AuthorizationIdentity,
@@ -99,10 +108,10 @@ impl std::fmt::Debug for Keys {
 impl Verifier {
     /// Reads PostgreSQL's form, `SCRAM-SHA-256$<iterations>:<salt>$<StoredKey>:<ServerKey>`.
     pub fn parse(text: &str) -> Option<Self> {
-        let (parameters, keys) = text.strip_prefix("SCRAM-SHA-256$")?.split_once('$')?;
+        let (parameters, keys) = text.strip_prefix(STORED_PREFIX)?.split_once('$')?;
         let (iterations, salt) = parameters.split_once(':')?;
         let (stored_key, server_key) = keys.split_once(':')?;
-        let iterations = iterations.parse().ok().filter(|i| (1..=ITERATIONS_MAX).contains(i))?;
+        let iterations = iterations.parse::<i32>().ok().filter(|iterations| *iterations > 0)?.unsigned_abs();
         let key = |text| BASE64.decode(text).ok()?.try_into().ok();
         let salt = BASE64.decode(salt).ok()?;
         Some(Self { iterations, salt, stored_key: key(stored_key)?, server_key: key(server_key)? })
@@ -136,8 +145,7 @@ impl Verifier {
 impl Keys {
     /// The keys of a password. Runs PBKDF2.
     pub fn derive(password: &str, salt: &[u8], iterations: u32) -> Self {
-        // As PostgreSQL does: a password that SASLprep refuses is used as it is.
-        let prepared = stringprep::saslprep(password).unwrap_or_else(|_| password.into());
+        let prepared = saslprep::prepared(password);
         let mut salted = [0; 32];
         pbkdf2::pbkdf2_hmac::<Sha256>(prepared.as_bytes(), salt, iterations, &mut salted);
         Self { client_key: hmac(&salted, &[b"Client Key"]), server_key: hmac(&salted, &[b"Server Key"]) }
@@ -171,7 +179,7 @@ pub struct ServerExchange {
     /// The bytes that the client has to repeat at the end: its first words, and what it is bound to.
     binding: Vec<u8>,
     is_bound: bool,
-    auth_message: String,
+    auth_message: Vec<u8>,
     nonce: String,
 }
 
@@ -183,39 +191,44 @@ impl ServerExchange {
         client_first: &[u8],
         random: [u8; 18],
     ) -> Result<(Self, String), ScramError> {
-        let text = utf8(client_first)?;
-        let mut parts = text.splitn(3, ',');
-        match (parts.next(), binding) {
-            (Some("n" | "y"), ServerBinding::Used(_)) => return Err(ScramError::OtherMechanism { plus: true }),
-            (Some("y"), ServerBinding::Unused) => return Err(ScramError::Downgraded),
-            (Some("n" | "y"), _) => {}
-            (Some(flag), _) if !flag.starts_with("p=") => {
-                return Err(ScramError::Malformed("no channel binding flag"));
+        let mut attributes = Attributes::of(client_first)?;
+        match (client_first.first(), binding) {
+            (Some(b'n' | b'y'), ServerBinding::Used(_)) => return Err(ScramError::OtherMechanism { plus: true }),
+            (Some(b'y'), ServerBinding::Unused) => return Err(ScramError::Downgraded),
+            (Some(b'n' | b'y'), _) => {
+                attributes.skip(1);
+                attributes.comma()?;
             }
-            (Some(flag), ServerBinding::Used(_)) if flag[2..] == *BINDING_TYPE => {}
-            (Some(_), ServerBinding::Used(_)) => return Err(ScramError::BindingType),
-            (Some(_), _) => return Err(ScramError::OtherMechanism { plus: false }),
-            (None, _) => return Err(ScramError::Malformed("no channel binding flag")),
+            (Some(b'p'), ServerBinding::Used(_)) => {
+                if attributes.named(b'p')? != BINDING_TYPE.as_bytes() {
+                    return Err(ScramError::BindingType);
+                }
+            }
+            (Some(b'p'), _) => return Err(ScramError::OtherMechanism { plus: false }),
+            _ => return Err(ScramError::Malformed("no channel binding flag")),
         }
-        let authzid = parts.next().ok_or(ScramError::Malformed("no GS2 header"))?;
-        let bare = parts.next().ok_or(ScramError::Malformed("no GS2 header"))?;
-        match authzid {
-            "" => {}
-            authzid if authzid.starts_with('a') => return Err(ScramError::AuthorizationIdentity),
-            _ => return Err(ScramError::Malformed("unexpected attribute in the client's first message")),
+        if attributes.left().starts_with(b"a") {
+            return Err(ScramError::AuthorizationIdentity);
         }
-        if bare.starts_with('m') {
+        attributes.comma()?;
+        let bare = attributes.left();
+        if bare.starts_with(b"m") {
             return Err(ScramError::Extension);
         }
         // The user's name is that of the StartupMessage; the one here is ignored, as PostgreSQL does.
-        let client_nonce = attribute(bare, 'r').filter(|n| !n.is_empty()).ok_or(ScramError::Malformed("no nonce"))?;
+        attributes.named(b'n')?;
+        let client_nonce = std::str::from_utf8(attributes.named(b'r')?).map_err(|_| ScramError::NonPrintable)?;
         if !client_nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(ScramError::NonPrintable);
         }
+        // Extensions are ignored.
+        while !attributes.left().is_empty() {
+            attributes.any()?;
+        }
         let nonce = format!("{client_nonce}{}", BASE64.encode(random));
         let challenge = format!("r={nonce},s={},i={}", BASE64.encode(&verifier.salt), verifier.iterations);
-        let auth_message = format!("{bare},{challenge}");
-        let header = &text.as_bytes()[..text.len() - bare.len()];
+        let auth_message = [bare, b",", challenge.as_bytes()].concat();
+        let header = &client_first[..client_first.len() - bare.len()];
         let (bound_to, is_bound) = match binding {
             ServerBinding::Used(end_point) => (end_point, true),
             ServerBinding::None | ServerBinding::Unused => (&[][..], false),
@@ -225,31 +238,40 @@ impl ServerExchange {
 
     /// Takes the client's last message; gives the final message to send, and the keys that its proof reveals.
     pub fn finish(self, client_final: &[u8]) -> Result<(String, Keys), ScramError> {
-        let text = utf8(client_final)?;
-        let (unproven, proof) = text.rsplit_once(",p=").ok_or(ScramError::Malformed("no proof"))?;
-        let binding = attribute(unproven, 'c').ok_or(ScramError::Malformed("no channel binding"))?;
-        if attribute(unproven, 'r') != Some(&self.nonce) {
-            return Err(ScramError::Malformed("the nonce is not this exchange's"));
-        }
-        if BASE64.decode(binding).ok().as_deref() != Some(&self.binding) {
+        let mut attributes = Attributes::of(client_final)?;
+        if attributes.named(b'c')? != BASE64.encode(&self.binding).as_bytes() {
             return Err(match self.is_bound {
                 true => ScramError::Unbound,
                 false => ScramError::Malformed("the channel binding is not this exchange's"),
             });
         }
+        let nonce = attributes.named(b'r')?;
+        // Extensions are ignored, and signed.
+        let (unproven, proof) = loop {
+            let before = client_final.len() - attributes.left().len();
+            if let (b'p', proof) = attributes.any()? {
+                break (&client_final[..before - 1], proof);
+            }
+        };
         let proof: Key = BASE64
             .decode(proof)
             .ok()
             .and_then(|p| p.try_into().ok())
             .ok_or(ScramError::Malformed("the proof has a wrong length"))?;
-        let auth_message = format!("{},{unproven}", self.auth_message);
-        let signature = hmac(&self.verifier.stored_key, &[auth_message.as_bytes()]);
+        if !attributes.left().is_empty() {
+            return Err(ScramError::Malformed("something follows the proof"));
+        }
+        if nonce != self.nonce.as_bytes() {
+            return Err(ScramError::Malformed("the nonce is not this exchange's"));
+        }
+        let auth_message = [&self.auth_message[..], b",", unproven].concat();
+        let signature = hmac(&self.verifier.stored_key, &[&auth_message]);
         let client_key = xor(proof, &signature);
         let derived: Key = Sha256::digest(client_key).into();
         if !bool::from(derived.ct_eq(&self.verifier.stored_key)) {
             return Err(ScramError::Mismatch);
         }
-        let server_signature = hmac(&self.verifier.server_key, &[auth_message.as_bytes()]);
+        let server_signature = hmac(&self.verifier.server_key, &[&auth_message]);
         let keys = Keys { client_key, server_key: self.verifier.server_key };
         Ok((format!("v={}", BASE64.encode(server_signature)), keys))
     }
@@ -328,11 +350,12 @@ impl ClientExchange {
         }
         let salt = attribute(text, 's').and_then(|s| BASE64.decode(s).ok()).ok_or(ScramError::Malformed("no salt"))?;
         let iterations = attribute(text, 'i')
-            .and_then(|i| i.parse().ok())
-            .filter(|i| (1..=ITERATIONS_MAX).contains(i))
-            .ok_or(ScramError::Malformed("no iteration count, or one that is out of range"))?;
+            .and_then(|iterations| iterations.parse().ok())
+            .filter(|iterations| *iterations > 0)
+            .ok_or(ScramError::Malformed("no iteration count"))?;
         let keys = match self.secret {
             ClientSecret::Keys(keys) => keys,
+            ClientSecret::Password(_) if iterations > ITERATIONS_MAX => return Err(ScramError::TooManyIterations),
             ClientSecret::Password(password) => Keys::derive(&password, &salt, iterations),
         };
         let unproven = format!("c={},r={nonce}", BASE64.encode(&self.binding));
@@ -350,6 +373,52 @@ impl ClientFinal {
         let signature = attribute(utf8(server_final)?, 'v').and_then(|v| BASE64.decode(v).ok());
         let signature = signature.ok_or(ScramError::Malformed("no server signature"))?;
         if bool::from(signature.ct_eq(&self.server_signature)) { Ok(()) } else { Err(ScramError::Mismatch) }
+    }
+}
+
+/// The attributes of a client's message, `a=…,b=…`, in their order (`read_attr_value`, `read_any_attr`).
+struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    fn of(message: &'a [u8]) -> Result<Self, ScramError> {
+        match message {
+            [] => Err(ScramError::Malformed("it is empty")),
+            message if message.contains(&0) => Err(ScramError::Malformed("it has a zero byte")),
+            message => Ok(Self(message)),
+        }
+    }
+
+    fn left(&self) -> &'a [u8] {
+        self.0
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.0 = &self.0[bytes..];
+    }
+
+    fn comma(&mut self) -> Result<(), ScramError> {
+        self.0 = self.0.strip_prefix(b",").ok_or(ScramError::Malformed("a comma was expected"))?;
+        Ok(())
+    }
+
+    /// The value of the next attribute, which has to be this one.
+    fn named(&mut self, name: u8) -> Result<&'a [u8], ScramError> {
+        if self.0.first() != Some(&name) {
+            return Err(ScramError::Malformed("an attribute is missing, or out of order"));
+        }
+        self.any().map(|(_, value)| value)
+    }
+
+    /// The name and the value of the next attribute.
+    fn any(&mut self) -> Result<(u8, &'a [u8]), ScramError> {
+        let (name, rest) = match self.0 {
+            [name, b'=', rest @ ..] if name.is_ascii_alphabetic() => (*name, rest),
+            _ => return Err(ScramError::Malformed("an attribute was expected")),
+        };
+        let end = rest.iter().position(|byte| *byte == b',');
+        let value = &rest[..end.unwrap_or(rest.len())];
+        self.0 = end.map_or(&[], |end| &rest[end + 1..]);
+        Ok((name, value))
     }
 }
 
@@ -454,10 +523,57 @@ mod tests {
         assert_eq!(asked.err(), Some(ScramError::BindingType));
     }
 
+    /// The first messages and the last ones that PostgreSQL takes, and those that it does not.
+    #[test]
+    fn a_client_s_messages_have_an_order() {
+        let logs_in = |first: &[u8], last: &str| {
+            let keys = Keys::derive("known", b"0123456789abcdef", 4096);
+            let verifier = keys.verifier(b"0123456789abcdef", 4096);
+            let (server, challenge) = ServerExchange::begin(verifier.clone(), ServerBinding::None, first, [9; 18])?;
+            let last = last.replace("NONCE", attribute(&challenge, 'r').unwrap());
+            let (unproven, behind) = last.split_once('|').unwrap_or((&last, ""));
+            let signed = [&first[3..], b",", challenge.as_bytes(), b",", unproven.as_bytes()].concat();
+            let proof = xor(hmac(&verifier.stored_key, &[&signed]), &keys.client_key);
+            let last = format!("{unproven},p={}{behind}", BASE64.encode(proof));
+            server.finish(last.as_bytes()).map(drop)
+        };
+        for (first, is_good) in [
+            (&b"n,,n=,r=abc"[..], true),
+            (b"n,,n=,r=", true),
+            (b"n,,n=\xff,r=abc", true),
+            (b"n,,n=,r=abc,x=1,", true),
+            (b"n,,n=,r=abc,1=1", false),
+            (b"n,,r=abc", false),
+            (b"n,,r=abc,n=", false),
+            (b"n,,x=1,n=,r=abc", false),
+            (b"n,,n=,x=1,r=abc", false),
+            (b"n,,nn,r=abc", false),
+            (b"n,,n=\0,r=abc", false),
+            (b"nn,,n=,r=abc", false),
+            (b"n,b,n=,r=abc", false),
+        ] {
+            assert_eq!(logs_in(first, "c=biws,r=NONCE").is_ok(), is_good, "{}", first.escape_ascii());
+        }
+        // NONCE is the exchange's; what stands behind the bar comes behind the proof.
+        for (last, is_good) in [
+            ("c=biws,r=NONCE,x=1", true),
+            ("c=biws,r=NONCE|,", true),
+            ("c=biws,r=NONCE|,x=1", false),
+            ("r=NONCE,c=biws", false),
+            ("x=1,c=biws,r=NONCE", false),
+            ("c=eSws,r=NONCE", false),
+            ("c=biws,r=NONCEx", false),
+        ] {
+            assert_eq!(logs_in(b"n,,n=,r=abc", last).is_ok(), is_good, "{last}");
+        }
+    }
+
     #[test]
     fn a_verifier_reads_and_writes_postgresql_form() {
         let verifier = Verifier::derive("x", b"salt", 4096);
-        assert_eq!(Verifier::parse(&verifier.to_text()), Some(verifier));
+        assert_eq!(Verifier::parse(&verifier.to_text()), Some(verifier.clone()));
+        let many = verifier.to_text().replace("4096", "2147483647");
+        assert_eq!(Verifier::parse(&many).map(|verifier| verifier.iterations), Some(2_147_483_647));
         for bad in ["", "SCRAM-SHA-256$4096:AAAA$AAAA:AAAA", "SCRAM-SHA-256$0:AAAA$", "md5abc"] {
             assert_eq!(Verifier::parse(bad), None, "{bad}");
         }

@@ -1,6 +1,6 @@
 //! Secrets: a user's password, in the forms that PostgreSQL keeps (`pg_authid.rolpassword`).
 
-use crate::scram::Verifier;
+use crate::scram::{self, Verifier};
 
 /// A user's secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -11,13 +11,16 @@ pub enum Secret {
     Md5(String),
     /// The password itself.
     Plain(String),
+    /// What begins as a verifier and is none. Nobody logs in with it, least of all by its text.
+    Damaged,
 }
 
 impl Secret {
-    /// Reads a secret as PostgreSQL stores it; what has neither stored form is taken as the password itself.
+    /// Reads a secret as PostgreSQL stores it; what has the beginning of neither stored form is
+    /// taken as the password itself.
     pub fn parse(text: &str) -> Self {
-        if let Some(verifier) = Verifier::parse(text) {
-            return Self::Scram(verifier);
+        if text.starts_with(scram::STORED_PREFIX) {
+            return Verifier::parse(text).map_or(Self::Damaged, Self::Scram);
         }
         let digits = text.strip_prefix("md5").filter(|d| d.len() == 32 && d.bytes().all(|b| b.is_ascii_hexdigit()));
         match digits {
@@ -38,6 +41,7 @@ impl std::fmt::Debug for Secret {
             Self::Scram(_) => "Secret::Scram(…)",
             Self::Md5(_) => "Secret::Md5(…)",
             Self::Plain(_) => "Secret::Plain(…)",
+            Self::Damaged => "Secret::Damaged",
         })
     }
 }

@@ -8,8 +8,8 @@ use crate::{
     message::{framed, put_cstr, split_cstr},
 };
 
-/// The largest first packet that PostgreSQL accepts (`MAX_STARTUP_PACKET_LENGTH`), in bytes.
-pub const STARTUP_BYTES_MAX: u32 = 10_000;
+/// The largest first packet that PostgreSQL accepts, in bytes: `MAX_STARTUP_PACKET_LENGTH`, and the length itself.
+pub const STARTUP_BYTES_MAX: u32 = 10_004;
 
 /// The longest key a CancelRequest may carry, in bytes.
 pub const CANCEL_KEY_BYTES_MAX: usize = 256;
@@ -90,6 +90,11 @@ pub struct SessionRequest {
 }
 
 impl SessionRequest {
+    /// All values given for `name`, in their order.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.parameters.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
     /// The last value given for `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str())

@@ -78,7 +78,7 @@ fn first_packets_that_are_none() {
         ("HTTP", b"GET / HTTP/1.1\r\n", StartupError::Length(u32::from_be_bytes(*b"GET "))),
         ("TLS", b"\x16\x03\x01\x02\0\x01\0\x01", StartupError::Length(0x1603_0102)),
         ("too short for a code", b"\0\0\0\x07\0\x03\0", StartupError::Length(7)),
-        ("longer than PostgreSQL takes", b"\0\0\x27\x11\0\x03\0\0", StartupError::Length(10_001)),
+        ("longer than PostgreSQL takes", b"\0\0\x27\x15\0\x03\0\0", StartupError::Length(10_005)),
         ("version 2.0", b"\0\0\0\x08\0\x02\0\0", StartupError::Version(ProtocolVersion { major: 2, minor: 0 })),
         ("an unknown request", b"\0\0\0\x08\x04\xd2\0\0", {
             StartupError::Version(ProtocolVersion { major: 1234, minor: 0 })
@@ -415,9 +415,12 @@ fn secrets_in_the_forms_postgresql_stores() {
     assert!(Secret::parse(PENCIL) == Secret::Scram(verifier));
     let md5 = "md54a0a68b43b6cd5cf266fa02f196e2371";
     assert!(Secret::parse(md5) == Secret::Md5(md5.into()));
-    let plain = ["", "secret", "md5", "md5x", "md54a0a68b43b6cd5cf266fa02f196e237g", &PENCIL[..PENCIL.len() - 1]];
+    let plain = ["", "secret", "md5", "md5x", "md54a0a68b43b6cd5cf266fa02f196e237g", "SCRAM-SHA-256"];
     for password in plain {
         assert!(Secret::parse(password) == Secret::Plain(password.into()), "{password}");
+    }
+    for damaged in [&PENCIL[..PENCIL.len() - 1], &PENCIL.replace("4096", "0"), "SCRAM-SHA-256$"] {
+        assert!(Secret::parse(damaged) == Secret::Damaged, "{damaged}");
     }
     for (secret, shown) in [(PENCIL, "Secret::Scram(…)"), (md5, "Secret::Md5(…)"), ("geheim", "Secret::Plain(…)")]
     {
@@ -436,24 +439,25 @@ fn an_md5_answer() {
 #[test]
 fn scram_first_messages_of_clients() {
     let malformed = ScramError::Malformed;
-    let cases: [(&[u8], Option<ScramError>); 17] = [
+    let cases: [(&[u8], Option<ScramError>); 18] = [
         (b"n,,n=,r=fyko+d2lbbFgONRv9qkxdawL", None),
         (b"n,,n=user,r=x", None),
         (b"y,,n=,r=x", None),
-        (b"n,,n=,r=x,ext=1", None),
+        (b"n,,n=,r=x,x=1", None),
+        (b"n,,n=,r=", None),
+        (b"n,,n=,r=x,ext=1", Some(malformed("an attribute was expected"))),
         (b"p=tls-server-end-point,,n=,r=x", Some(ScramError::OtherMechanism { plus: false })),
         (b"n,a=other,n=,r=x", Some(ScramError::AuthorizationIdentity)),
-        (b"n,x,n=,r=x", Some(malformed("unexpected attribute in the client's first message"))),
+        (b"n,x,n=,r=x", Some(malformed("a comma was expected"))),
         (b"n,,m=x,n=,r=x", Some(ScramError::Extension)),
         (b"n,,n=,r=x\x01", Some(ScramError::NonPrintable)),
-        (b"", Some(malformed("no channel binding flag"))),
+        (b"", Some(malformed("it is empty"))),
         (b"x,,n=,r=x", Some(malformed("no channel binding flag"))),
-        (b"n", Some(malformed("no GS2 header"))),
-        (b"n,", Some(malformed("no GS2 header"))),
-        (b"n,,", Some(malformed("no nonce"))),
-        (b"n,,n=,r=", Some(malformed("no nonce"))),
-        (b"n,,n=,R=x", Some(malformed("no nonce"))),
-        (b"n,,n=,r=\xff", Some(malformed("not valid UTF-8"))),
+        (b"n", Some(malformed("a comma was expected"))),
+        (b"n,", Some(malformed("a comma was expected"))),
+        (b"n,,", Some(malformed("an attribute is missing, or out of order"))),
+        (b"n,,n=,R=x", Some(malformed("an attribute is missing, or out of order"))),
+        (b"n,,n=,r=\xff", Some(ScramError::NonPrintable)),
     ];
     for (first, error) in cases {
         let begun = ServerExchange::begin(Verifier::mock(b"seed", "user"), ServerBinding::None, first, [0; 18]);

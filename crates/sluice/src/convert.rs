@@ -1,6 +1,11 @@
 //! `sluice convert`: a `pgbouncer.ini` in, a `sluice.toml` out, and what is not carried over.
 
-use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf};
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+};
 
 use anyhow::{Result, anyhow};
 use clap::Args;
@@ -21,7 +26,15 @@ pub(crate) struct ConvertArgs {
 pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
     let Converted { toml, notes } = pgbouncer::convert(&args.from).map_err(|report| anyhow!("{report}"))?;
     match &args.output {
-        None => print!("{toml}"),
+        None => {
+            let written = io::stdout().lock().write_all(toml.as_bytes());
+            // Whoever reads it may have enough.
+            if let Err(error) = written.and_then(|()| io::stdout().flush())
+                && error.kind() != io::ErrorKind::BrokenPipe
+            {
+                return Err(anyhow!("cannot write to standard output: {error}"));
+            }
+        }
         Some(path) => {
             // It may have passwords in it.
             let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
@@ -31,10 +44,10 @@ pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
     }
     for note in &notes {
         let sign = if note.matters { "not as before" } else { "not needed" };
-        eprintln!("{sign}: {note}");
+        say_aside!("{sign}: {note}");
     }
     if let Some(path) = &args.output {
-        eprintln!("written to {}; check it with: sluice check -c {0}", path.display());
+        say_aside!("written to {}; check it with: sluice check -c {0}", path.display());
     }
     Ok(())
 }

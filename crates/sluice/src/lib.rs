@@ -4,6 +4,9 @@
 //! It decides nothing about PostgreSQL (`sluice-instance`), the pool (`sluice-proxy`) or what is measured and reviewed
 //! (`sluice-lab`); it puts them together and talks to the terminal.
 
+#[macro_use]
+mod say;
+
 mod bench;
 mod class;
 mod cluster;
@@ -111,7 +114,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice: {error}");
+            say_aside!("sluice: {error}");
             ExitCode::FAILURE
         }
     }
@@ -125,7 +128,7 @@ pub fn command_line() -> clap::Command {
 /// The log goes to standard error; `RUST_LOG` chooses what.
 fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| say::Log);
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
         LogFormat::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),

@@ -7,15 +7,15 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use sluice_config::{NodeConfig, load_node};
 use sluice_instance::{
     Binaries, Observer, RunAs, StopMode, Tuning,
-    bootstrap::{self, Bootstrapped},
+    bootstrap::{self, HostRoles, PasswordCopy, PasswordFile},
     cluster::{self, Environment, HostSpec, Node, make_bundles},
 };
 
@@ -37,6 +37,9 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The interval at which it is looked whether the node has another role.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The interval at which it is warned of certificates that end soon.
+const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Arguments of `sluice node`.
 #[derive(Debug, Args)]
@@ -86,6 +89,9 @@ enum NodeCommand {
     Remove {
         /// The host
         name: String,
+        /// Though it answers: its etcd ends, and its PostgreSQL takes no writes any more
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         file: FileArg,
     },
@@ -98,10 +104,15 @@ pub(crate) fn node(args: NodeArgs) -> Result<()> {
         Some(NodeCommand::Ca { dir, hosts }) => ca(&dir, &hosts),
         Some(NodeCommand::Init { again, file }) => init(&file.config, again),
         Some(NodeCommand::Check { file }) => check(&file.config),
-        Some(NodeCommand::Remove { name, file }) => {
-            cluster::remove(&load(&file.config)?, &name)?;
-            println!("{name} is no longer a member of etcd");
-            println!("take its [[member]] out of all hosts' files; Patroni forgets it by itself");
+        Some(NodeCommand::Remove { name, force, file }) => {
+            cluster::remove(&load(&file.config)?, &name, force)?;
+            say!("{name} is no longer a member of etcd, and Patroni forgets it by itself");
+            say!(
+                "there is one vote less until its successor is there (sluice cluster status says what that means): put its"
+            );
+            say!(
+                "[[member]] in the place of {name}'s in all hosts' files, systemctl reload sluice-node there, and start it"
+            );
             Ok(())
         }
     }
@@ -114,9 +125,9 @@ fn load(file: &Path) -> Result<NodeConfig> {
 fn ca(dir: &Path, hosts: &[(String, Vec<IpAddr>)]) -> Result<()> {
     for bundle in make_bundles(dir, hosts)? {
         let what = if bundle.is_new { "made" } else { "was there, and is kept" };
-        println!("{} {what}", bundle.dir.display());
+        say!("{} {what}", bundle.dir.display());
     }
-    println!(
+    say!(
         "Each host gets its own folder (ca_file, cert_file and key_file in its node.toml). Keep {} elsewhere.",
         dir.join("ca.key").display()
     );
@@ -129,8 +140,28 @@ fn check(file: &Path) -> Result<()> {
     run_as(&config)?;
     if !config.own().is_witness {
         binaries(&config)?;
+        check_patroni_dir(&config)?;
     }
-    println!("{}: good", file.display());
+    cluster::certificate_ends(&config).iter().for_each(|end| say!("warning: {end}"));
+    say!("{}: good", file.display());
+    Ok(())
+}
+
+/// A folder that is named has to be there, or to be one that can be made in another: a path that is mistyped would have pip
+/// fetch everything to it.
+fn check_patroni_dir(config: &NodeConfig) -> Result<()> {
+    let Some(dir) = &config.patroni_dir else { return Ok(()) };
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if dir.exists() || !dir.parent().is_some_and(Path::is_dir) {
+        bail!(
+            "{}: patroni_dir: there is no folder {}\nname one that is there; or leave it out: it is then /var/cache/sluice",
+            config.file.display(),
+            dir.display()
+        );
+    }
+    say!("{} is made at the first start, which has pip fetch Patroni's packages", dir.display());
     Ok(())
 }
 
@@ -140,7 +171,7 @@ fn init(file: &Path, again: bool) -> Result<()> {
     let console = Console::new(signals.sender());
     cluster::begin(&config, &run_as(&config)?, binaries(&config)?, &console, again)?;
     drop(console);
-    println!("Cluster {} begins here. Start sluice node on this host, then on the others.", config.cluster);
+    say!("Cluster {} begins here. Start sluice node on this host, then on the others.", config.cluster);
     Ok(())
 }
 
@@ -178,23 +209,34 @@ fn run(file: &Path) -> Result<()> {
     signals.running();
     let pause = |time| !matches!(signals.wait_for(time), Some(Wake::Signal | Wake::End | Wake::Down(_)));
     let systemd = Systemd::default();
-    let Some(host) = cluster::Host::start(spec, observer, &pause)? else {
+    let Some(mut host) = cluster::Host::start(spec, observer, &pause)? else {
         systemd.stopping("Stopped while starting");
         console.line("stopped while starting");
         return Ok(());
     };
     console.ready();
     let name = &config.own().name;
+    let mut warned: Option<Instant> = None;
     let mut role = host.role();
     systemd.ready(&status(&host, role.as_deref()));
-    if let (Some(roles), Some(node)) = (host.bootstrapped(), host.node()) {
+    if let (Some(roles), Some(node)) = (host.roles(), host.node()) {
         // The host goes on even if nobody reads this.
         let _ = writeln!(std::io::stdout(), "{}", beginning(&config, node, roles));
     }
     loop {
+        if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            warned = Some(Instant::now());
+            host.certificate_ends().iter().for_each(|end| tracing::warn!("{end}"));
+        }
         match signals.wait_for(LOOK_EVERY) {
             None => {}
-            Some(Wake::Reload) => tracing::warn!("SIGHUP changes nothing: start sluice node again for another file"),
+            Some(Wake::Reload) => match load(file).and_then(|config| Ok(host.reload(config)?)) {
+                Ok(()) => tracing::info!(
+                    "{} is read again: members, hba and client_networks count now, all else from the next start on",
+                    file.display()
+                ),
+                Err(error) => tracing::warn!("the file is not taken, and nothing is changed: {error}"),
+            },
             Some(Wake::Upgrade) => {
                 tracing::warn!("SIGUSR2 is for \"sluice serve\": sluice node has to be started again")
             }
@@ -234,23 +276,47 @@ fn status(host: &cluster::Host, role: Option<&str>) -> String {
 }
 
 /// The lines that describe a cluster that has begun.
-fn beginning(config: &NodeConfig, node: &Node, roles: &Bootstrapped) -> String {
+fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
     let (socket, port) = (node.socket_dir.display(), node.postgres.port());
-    let auth = config.data.join("auth-password");
-    format!(
+    let mut text = format!(
         "\nCluster {} has begun. Its commits wait for a second host: start the others.\n\n\
          Superuser here   psql -h {socket} -p {port} -U {}\n\
-         First user       {}, password in {}\n\
-         For the pool     [auth.lookup] user = \"{}\", password in {}, query = \"{}\"\n\
+         First user       {}, {}\n\
+         For the pool     [auth.lookup] user = \"{}\", {}, query = \"{}\"\n\
          Its nodes        sluice cluster status --data {}",
         config.cluster,
         bootstrap::SUPERUSER,
-        bootstrap::FIRST_USER,
-        roles.password_file.display(),
-        roles.lookup.user,
-        auth.display(),
-        roles.lookup.query,
+        roles.first_user.role,
+        place(&roles.first_user),
+        roles.lookup.role,
+        place(&roles.lookup),
+        roles.lookup_query,
         config.data.display(),
+    );
+    for file in [&roles.first_user, &roles.lookup] {
+        text += &kept(file);
+    }
+    text
+}
+
+fn place(file: &PasswordFile) -> String {
+    match file.copy {
+        PasswordCopy::Good => format!("password in {}", file.path.display()),
+        PasswordCopy::None | PasswordCopy::Other(_) => "password as before (see below)".to_owned(),
+    }
+}
+
+/// Words for a role that has kept its password, which this host does not know.
+fn kept(file: &PasswordFile) -> String {
+    let (role, path) = (file.role, file.path.display());
+    let what = match &file.copy {
+        PasswordCopy::Good => return String::new(),
+        PasswordCopy::None => format!("{role} has kept its password, of which this host has no copy."),
+        PasswordCopy::Other(why) => format!("{role} has kept its password, which is not the one in {path} ({why})."),
+    };
+    format!(
+        "\n\n{what} The right one is in the same file of the host on which the cluster first began, and with the pools:\n\
+         copy it to {path}. If it is lost: ALTER ROLE {role} PASSWORD '…', and the same in that file and with the pools."
     )
 }
 

@@ -245,8 +245,8 @@ impl Serving<'_> {
 pub(crate) fn check(path: &Path) -> Result<()> {
     let config = sluice_config::load(path).map_err(|report| anyhow!("{report}"))?;
     for warning in &config.warnings {
-        eprintln!("warning: {warning}");
+        say_aside!("warning: {warning}");
     }
-    println!("{}: good", path.display());
+    say!("{}: good", path.display());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! SIGINT, SIGTERM, SIGHUP and SIGUSR2 as messages. The first two ask for an orderly end, and then for haste; SIGHUP asks
 //! for a reload, or where there is a terminal says that this is gone, which is like the others. SIGUSR2 asks for a new
-//! process in the place of this one.
+//! process in the place of this one. SIGUSR1, which is PgBouncer's PAUSE, is told that it is none here.
 
 use std::{
     io::{self, IsTerminal},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use sluice_proxy::{NotReady, Successor};
 
 /// Something to do.
@@ -47,7 +47,7 @@ impl Signals {
     pub(crate) fn install() -> Result<Self> {
         let running = Arc::new(AtomicBool::new(false));
         let (sender, wakes) = mpsc::channel();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR2])
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
             .map_err(|error| anyhow!("cannot catch signals: {error}"))?;
         let has_terminal = io::stdin().is_terminal();
         let (flag, to_main) = (Arc::clone(&running), sender.clone());
@@ -58,13 +58,18 @@ impl Signals {
                     let _ = to_main.send(Wake::Reload);
                     continue;
                 }
+                if signal == SIGUSR1 {
+                    // PgBouncer's PAUSE, which is no reason to end.
+                    tracing::warn!("SIGUSR1 does nothing here; PAUSE and RESUME are commands of the admin console");
+                    continue;
+                }
                 if signal == SIGUSR2 {
                     let _ = to_main.send(Wake::Upgrade);
                     continue;
                 }
                 if !flag.load(Ordering::Acquire) {
                     // What was started gets its signal from the kernel as this process ends.
-                    eprintln!("sluice: interrupted while starting");
+                    say_aside!("sluice: interrupted while starting");
                     std::process::exit(1);
                 }
                 // No receiver: the process is about to end.

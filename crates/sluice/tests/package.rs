@@ -69,6 +69,7 @@ fn the_pool_serves_from_the_unpacked_package() {
         "usr/share/doc/sluice/copyright",
         "usr/share/doc/sluice/changelog.gz",
         "usr/share/doc/sluice/README.Debian",
+        "usr/share/doc/sluice/from-pgbouncer.md.gz",
     ] {
         assert!(file(name).is_file(), "{name}");
     }

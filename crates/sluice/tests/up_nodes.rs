@@ -45,6 +45,13 @@ fn ask(typed: &str, query: &str) -> String {
     String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// The words of a command for the cluster there.
+fn cluster(data: &Path, words: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
+    let said = command.arg("cluster").args(words).arg("--data").arg(data).output().unwrap();
+    String::from_utf8(said.stdout).unwrap() + &String::from_utf8_lossy(&said.stderr)
+}
+
 /// The processes that have the instance's folder in their command line or as their place of work.
 fn processes(data: &Path) -> Vec<String> {
     let data = data.display().to_string();
@@ -102,9 +109,9 @@ fn one_node_becomes_three_and_one_again() {
     again.ready();
     assert_eq!(fs::read_to_string(data.join("cluster.json")).unwrap(), ports);
     // The pool's clients are held for a switchover, whoever asks for it: by its directory, all is known.
-    let mut switchover = Command::new(env!("CARGO_BIN_EXE_sluice"));
-    let said = switchover.args(["cluster", "switchover", "--data"]).arg(&data).output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap() + &String::from_utf8_lossy(&said.stderr);
+    let said = cluster(&data, &["switchover", "--cluster", "other"]);
+    assert!(said.contains("does not have that cluster; its clusters: ") && !said.contains("checkpoint"), "{said}");
+    let said = cluster(&data, &["switchover"]);
     assert!(said.contains("is the primary, in the place of node") && said.contains("held its clients for"), "{said}");
     assert!(said.contains("has made a checkpoint first"), "{said}");
     // The old primary's Patroni itself would, before it stops PostgreSQL; here it has been done already.
@@ -126,6 +133,8 @@ fn one_node_becomes_three_and_one_again() {
     assert_eq!(ask(&typed, "SELECT string_agg(id::text, ',') FROM t"), "1,2,3\n");
     let names = "SELECT count(*) || current_setting('synchronous_standby_names') FROM pg_replication_slots";
     assert_eq!(ask(&typed, names), "0\n");
+    let said = cluster(&data, &["status"]);
+    assert!(said.contains("there is no cluster in") && said.contains("sluice up --nodes 3"), "{said}");
     stop(one, &data);
 }
 

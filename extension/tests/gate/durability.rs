@@ -17,6 +17,7 @@ use crate::server::{code, meanwhile_run, pid_of, run};
 
 versions!(
     nobody_commits_below_the_floor,
+    nothing_is_committed_without_the_standbys_that_have_to_be_there,
     a_commit_that_waits_for_its_standbys_is_not_cancelled,
     a_command_that_goes_on_behind_its_commit_is_cancelled,
     a_commit_can_be_cancelled_where_that_is_said,
@@ -74,6 +75,66 @@ fn nobody_commits_below_the_floor(version: Version) {
             session(&server, "").query_one(&format!("SHOW {floor}"), &[]).unwrap().get(0)
         });
     }
+}
+
+/// A new primary whose configuration can't be read goes on without standbys: nobody is told that it has committed.
+fn nothing_is_committed_without_the_standbys_that_have_to_be_there(version: Version) {
+    let server = start(version);
+    let required = "sluice.synchronous_standbys_required";
+    server.execute(&format!("ALTER SYSTEM SET {required} = on"));
+    server.execute("SELECT pg_reload_conf()");
+    let mut client = session(&server, "");
+    becomes(required, "on".to_owned(), || client.query_one(&format!("SHOW {required}"), &[]).unwrap().get(0));
+    for set in [format!("SET {required} = off"), format!("SET LOCAL {required} = off")] {
+        assert_eq!(code(client.batch_execute(&set)), SqlState::CANT_CHANGE_RUNTIME_PARAM, "{set}");
+    }
+    run(&mut client, "SELECT count(*) FROM t; BEGIN; SELECT count(*) FROM t; COMMIT; BEGIN; ROLLBACK");
+    let writes = [
+        "INSERT INTO t VALUES (1)",
+        "BEGIN; INSERT INTO t VALUES (1); COMMIT",
+        "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'alone'",
+        "DO $$ BEGIN INSERT INTO t VALUES (1); COMMIT; END $$",
+        "SELECT txid_current()",
+        "CREATE TEMP TABLE made (n int)",
+    ];
+    let refused = |client: &mut Client, sql: &str| {
+        let error = client.batch_execute(sql).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(*error.code(), SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "{sql}");
+        assert!(error.detail().is_some_and(|detail| detail.contains(required)), "{sql}: {error}");
+        run(client, "ROLLBACK");
+    };
+    writes.iter().for_each(|sql| refused(&mut client, sql));
+    assert_eq!(client.query_one("SELECT count(*) FROM t", &[]).unwrap().get::<_, i64>(0), 0);
+    // Who has said that it waits for nobody does not, unless there is a floor.
+    run(&mut client, "BEGIN; SET LOCAL synchronous_commit = local; INSERT INTO t VALUES (1); COMMIT");
+    run(&mut client, "BEGIN; SET LOCAL synchronous_commit = local; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'a'");
+    refused(&mut client, "COMMIT PREPARED 'a'");
+    run(&mut client, "ROLLBACK PREPARED 'a'");
+    // What no rollback would take back is refused before it is done.
+    let mut owner = server.superuser("postgres");
+    for sql in ["SET synchronous_commit = local", "CREATE DATABASE kept", "RESET synchronous_commit"] {
+        run(&mut owner, sql);
+    }
+    run(&mut owner, "SET allow_in_place_tablespaces = on");
+    for sql in ["DROP DATABASE kept", "CREATE DATABASE made", "CREATE TABLESPACE apart LOCATION ''"] {
+        refused(&mut owner, sql);
+    }
+    let databases = "SELECT string_agg(datname || datconnlimit, ' ' ORDER BY datname) FROM pg_database WHERE datname IN \
+                     ('kept', 'made')";
+    assert_eq!(server.value(databases), "kept-1");
+    server.superuser("kept");
+    assert_eq!(server.value("SELECT count(*) FROM pg_ls_dir('pg_tblspc')"), "0");
+    // With standbys that are named it is they who are waited for.
+    alter(&server, "SET synchronous_standby_names = 'nobody'", "nobody");
+    becomes("standbys", "nobody".to_owned(), || {
+        client.query_one("SHOW synchronous_standby_names", &[]).unwrap().get(0)
+    });
+    let pid = pid_of(&mut client);
+    let running = meanwhile_run(client, "INSERT INTO t VALUES (2)");
+    becomes("the commit waits", true, || waits(&server, pid));
+    need_no_standby(&server);
+    running.join().unwrap().1.unwrap();
 }
 
 /// The floor is `remote_write`.

@@ -5,10 +5,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use toml_edit::{Array, Item, Table, Value, value};
+use toml_edit::{Array, DocumentMut, Item, Table, Value, value};
 
-use super::{Conversion, Entry, hba, secrets};
-use crate::{files, report::Fault};
+use super::{Conversion, Entry, Note, hba, secrets};
+use crate::{
+    files,
+    report::{Fault, Problem},
+};
 
 /// The largest file of rules or secrets that is read, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
@@ -39,7 +42,8 @@ impl Conversion {
                 let what = "with PgBouncer by a certificate of their name, and never by \
                             the Unix socket; here by a password, scram-sha-256, besides any certificate. For the former, \
                             have hba_file under [auth] name a file with the line \"hostssl all all all cert\" in place of \
-                            method, and add known_users_only = true";
+                            method, and add known_users_only = true; the common name has to be the user's exactly, where \
+                            PgBouncer takes an alternative one, too, and any case of letters";
                 self.first(Some(entry.line), &entry.key, what);
                 "scram-sha-256"
             }
@@ -139,11 +143,27 @@ impl Conversion {
                     continue;
                 }
             };
+            if name == "hba_file" {
+                self.certificates(&file, &hba::by_certificate(&text));
+            }
             let differences = match name {
                 "hba_file" => hba::differences(&text, &|named| read(&beside(&file, Path::new(named))).ok()),
                 _ => secrets::differences(&text),
             };
             self.differ(key, &file, &differences);
+        }
+    }
+
+    /// Says of rules that ask for certificates which names count.
+    fn certificates(&mut self, file: &Path, lines: &[usize]) {
+        if !lines.is_empty() {
+            let what = format!(
+                "{}: PgBouncer looks for the user among the certificate's alternative names, too, and in any case of \
+                 letters; here its common name has to be the user's exactly, or what a map makes of it. {}",
+                place_of(lines, file),
+                "Give other users such certificates, or name a map (map=) in ident_file"
+            );
+            self.say(None, "auth_hba_file", what, true);
         }
     }
 
@@ -157,10 +177,7 @@ impl Conversion {
             }
         }
         for (first, lines) in kinds {
-            let shown: Vec<_> = lines.iter().take(LINES_MAX).map(ToString::to_string).collect();
-            let more = if lines.len() > LINES_MAX { ", …" } else { "" };
-            let word = if lines.len() == 1 { "line" } else { "lines" };
-            let place = format!("{word} {}{more} of {}: {}", shown.join(", "), file.display(), first.what);
+            let place = format!("{}: {}", place_of(&lines, file), first.what);
             if first.rejects {
                 self.say(None, key, format!("{place}. Sluice turns clients away by it"), true);
             } else {
@@ -204,6 +221,45 @@ impl Conversion {
             self.say(None, "auth_type", what, true);
         }
     }
+}
+
+/// The things that `sluice check` will say of the new file, and of those that it names, but for files that are not there.
+pub(super) fn refusals(document: &DocumentMut, ini: &Path) -> Vec<Note> {
+    let file = ini.with_file_name("sluice.toml");
+    let Err(report) = crate::parse(&document.to_string(), &file) else { return Vec::new() };
+    let is_there = |it: &&Problem| match it.file == file {
+        true => !it.what.starts_with("cannot read"),
+        false => it.position.is_some() && it.file.exists(),
+    };
+    let mut kinds: Vec<(&Problem, Vec<usize>)> = Vec::new();
+    for problem in report.problems().iter().filter(is_there) {
+        let line = problem.position.filter(|_| problem.file != file).map(|position| position.line);
+        let is_same = |it: &Problem| (&it.file, &it.key, &it.what) == (&problem.file, &problem.key, &problem.what);
+        match (line, kinds.iter_mut().find(|(first, _)| line.is_some() && is_same(first))) {
+            (Some(line), Some((_, lines))) => lines.push(line),
+            _ => kinds.push((problem, line.into_iter().collect())),
+        }
+    }
+    let named = |key: &str| document.get("auth")?.get(key)?.as_str().map(|named| beside(ini, Path::new(named)));
+    let notes = kinds.into_iter().map(|(problem, lines)| {
+        let (key, place) = match &problem.file {
+            it if *it == file => (problem.key.as_str(), "the new file".to_owned()),
+            it if named("users_file").as_ref() == Some(it) => ("auth_file", place_of(&lines, it)),
+            it if named("ident_file").as_ref() == Some(it) => ("auth_ident_file", place_of(&lines, it)),
+            it => ("auth_hba_file", place_of(&lines, it)),
+        };
+        let what = format!("\"sluice check\" refuses {place}: {}; {}", problem.what, problem.remedy);
+        Note { line: None, key: key.to_owned(), what, matters: true, widens: false }
+    });
+    notes.collect()
+}
+
+/// Lines of a file in words; not all of many.
+fn place_of(lines: &[usize], file: &Path) -> String {
+    let shown: Vec<_> = lines.iter().take(LINES_MAX).map(ToString::to_string).collect();
+    let more = if lines.len() > LINES_MAX { ", …" } else { "" };
+    let word = if lines.len() == 1 { "line" } else { "lines" };
+    format!("{word} {}{more} of {}", shown.join(", "), file.display())
 }
 
 /// The path that a file means when it names another.

@@ -52,7 +52,7 @@ pub(super) fn differences(text: &str, list: &dyn Fn(&str) -> Option<String>) -> 
         }
         let seen = if continues { Err(CONTINUED) } else { tokens(line).and_then(|tokens| check(&tokens, list)) };
         if let Err(what) = seen {
-            let rejects = ![CONTINUED, CONTROL, GLUED, OPEN].contains(&what) && rejects(line);
+            let rejects = ![CONTINUED, CONTROL, GLUED, OPEN].contains(&what) && has_method(line, "reject");
             found.push(Difference { line: at + 1, what, rejects });
         }
     }
@@ -113,8 +113,14 @@ fn quoted(chars: &mut Peekable<Chars<'_>>) -> Option<String> {
     }
 }
 
-/// Whether the method of a line, as PostgreSQL reads it, is `reject`.
-fn rejects(line: &str) -> bool {
+/// The lines that ask for a certificate of the user's name, as PostgreSQL reads them.
+pub(super) fn by_certificate(text: &str) -> Vec<usize> {
+    let lines = text.lines().enumerate().filter(|(_, line)| has_method(line, "cert"));
+    lines.map(|(at, _)| at + 1).collect()
+}
+
+/// Whether a line has that method, as PostgreSQL reads it.
+fn has_method(line: &str, method: &str) -> bool {
     let Ok(tokens) = tokens(line) else { return false };
     let mut fields: Vec<&Token> = Vec::new();
     let mut is_list = false;
@@ -124,7 +130,7 @@ fn rejects(line: &str) -> bool {
             fields.push(token);
         }
     }
-    fields.iter().skip(3).any(|token| matches!(token, Token::Word(text) | Token::Quoted(text) if text == "reject"))
+    fields.iter().skip(3).any(|token| matches!(token, Token::Word(text) | Token::Quoted(text) if text == method))
 }
 
 /// Looks for what PgBouncer does not read as Sluice does.
@@ -331,6 +337,13 @@ mod tests {
         ] {
             assert_eq!(seen(&format!("\n{line}\n")), [(2, what, false)], "{line}");
         }
+    }
+
+    #[test]
+    fn rules_of_certificates() {
+        let text =
+            "# cert\nhostssl all all all cert\nhostssl cert cert ::/0 md5\nhostssl all cert, b ::1/128 \"cert\" map=m";
+        assert_eq!(by_certificate(text), [2, 4]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn read_into(entries: &mut Vec<Entry>, path: &Path, section: &mut String, depth:
         if line.is_empty() || line.starts_with([';', '#']) {
             continue;
         }
-        if let Some(included) = line.strip_prefix("%include ") {
+        if let Some(included) = line.strip_prefix("%include").filter(|rest| rest.starts_with([' ', '\t'])) {
             if depth == INCLUDES_MAX {
                 let fault = Fault::new("files include each other too deeply", "include fewer, or take the circle out");
                 return Err(fault.at(path, position, "%include"));
@@ -156,7 +156,7 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let (outer, inner) = (dir.join("a.ini"), dir.join("b.ini"));
         std::fs::write(&inner, "listen_port = 6433\n").unwrap();
-        let text = format!("; c\n[databases] ; d\n\"a b\" = host=x\n[pgbouncer]\n%include {}\n# d\n", inner.display());
+        let text = format!("; c\n[databases] ; d\n\"a b\" = host=x\n[pgbouncer]\n%include\t{}\n# d\n", inner.display());
         std::fs::write(&outer, text).unwrap();
         let entries = read(&outer).unwrap();
         let shown: Vec<_> = entries.iter().map(|e| format!("{} {}={} {}", e.section, e.key, e.value, e.line)).collect();

@@ -10,13 +10,20 @@ mod secrets;
 mod settings;
 mod sizes;
 mod tls;
+mod values;
+mod waits;
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs},
+    path::Path,
+};
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::report::{Fault, Problem, Report};
 
+use access::refusals;
 use ini::Entry;
 use settings::{Counterpart, Kind, counterpart, meaning_of_zero};
 
@@ -61,6 +68,7 @@ pub fn convert(path: &Path) -> Result<Converted, Report> {
             _ => conversion.wrong(entry, "unknown section", "name it databases, users or pgbouncer"),
         }
     }
+    conversion.waits(&entries);
     conversion.end(path)
 }
 
@@ -89,6 +97,9 @@ struct Conversion {
     lacks_address: bool,
     /// It has a `unix_socket_dir` that is empty: no Unix sockets.
     lacks_socket: bool,
+    /// The `server_reset_query`, and whether it is run behind transactions, too.
+    reset_query: Option<Entry>,
+    resets_always: bool,
     notes: Vec<Note>,
     problems: Vec<Problem>,
 }
@@ -187,6 +198,11 @@ impl Conversion {
             "auth_type" => self.auth_type(entry),
             "unix_socket_dir" if text.is_empty() => self.lacks_socket = true,
             "unix_socket_mode" => self.socket_mode(entry),
+            "server_reset_query" => self.reset_query = Some(entry.clone()),
+            "server_reset_query_always" => {
+                self.resets_always = text != "0";
+                self.say(Some(entry.line), &entry.key, values::IN_ORDER, false);
+            }
             // It gives the name before the secret, which is understood.
             "auth_query" => _ = self.lookup.insert("query", value(text)),
             key => match counterpart(key) {
@@ -196,6 +212,10 @@ impl Conversion {
                     }
                 }
                 Some(Counterpart::Unneeded(why)) => self.say(Some(entry.line), key, why, false),
+                Some(Counterpart::Mostly(why, means)) => match means(text) {
+                    Some(what) => self.note(entry, &what),
+                    None => self.say(Some(entry.line), key, why, false),
+                },
                 Some(Counterpart::Missing(why)) if !matches!(text, "0" | "" | "disable" | "0.0") => {
                     self.note(entry, why)
                 }
@@ -289,6 +309,7 @@ impl Conversion {
                         ("reserve_pool", _) => "there is no reserve: make the pool larger",
                         ("connect_query", _) => "has no counterpart",
                         (_, Some(Counterpart::Missing(why) | Counterpart::Unneeded(why))) => why,
+                        (_, Some(Counterpart::Mostly(why, _))) => why,
                         (_, Some(Counterpart::Key(..))) => "is not for single databases",
                         (_, None) => "has no counterpart: set it for the role or the database by ALTER … SET",
                     };
@@ -334,11 +355,19 @@ impl Conversion {
     fn listen(&mut self) -> Array {
         let port = self.listen_port.unwrap_or(6432);
         let mut addresses = Array::new();
-        for address in self.listen_addr.iter().flat_map(|list| list.split(',')).map(str::trim) {
+        let list = self.listen_addr.clone().unwrap_or_default();
+        for address in list.split(',').map(str::trim) {
             match address {
                 "" => {}
                 "*" => addresses.extend([format!("0.0.0.0:{port}"), format!("[::]:{port}")]),
-                "localhost" => addresses.push(format!("127.0.0.1:{port}")),
+                "localhost" => {
+                    let here = localhost(&|ip| TcpListener::bind((ip, 0)).is_ok(), localhost_addresses());
+                    if here.len() > 1 {
+                        let what = "localhost is 127.0.0.1 and ::1 on this host: change listen for another";
+                        self.say(None, "listen_addr", what, true);
+                    }
+                    addresses.extend(here.iter().map(|&ip| SocketAddr::new(ip, port).to_string()));
+                }
                 address if address.contains(':') => addresses.push(format!("[{address}]:{port}")),
                 address => addresses.push(format!("{address}:{port}")),
             }
@@ -433,12 +462,14 @@ impl Conversion {
         self.fit_sizes();
         let tls = self.tls();
         if !self.lacks_socket {
+            self.private_folder(&sockets);
             self.top.insert("unix_socket_dir", value(sockets));
         }
         if !self.pool.contains_key("mode") {
             // PgBouncer's default; Sluice's is another.
             self.pool.insert("mode", value("session"));
         }
+        self.reset();
         self.rules();
         self.known_users();
         self.trust(&listen);
@@ -473,7 +504,7 @@ impl Conversion {
                 document.insert(name, item);
             }
         }
-        self.notes.extend(refusals(&document.to_string()));
+        self.notes.extend(refusals(&document, path));
         self.notes.sort_by_key(|note| (!note.widens, !note.matters, note.line));
         let comment: String = self.notes.iter().filter(|note| note.matters).map(|note| format!("# {note}\n")).collect();
         let comment =
@@ -483,19 +514,20 @@ impl Conversion {
     }
 }
 
-/// The things that `sluice check` will say of the new file, but for files that are not there yet.
-fn refusals(toml: &str) -> Vec<Note> {
-    let file = Path::new("sluice.toml");
-    let Err(report) = crate::parse(toml, file) else { return Vec::new() };
-    let problems = report.problems().iter().filter(|it| it.file == file && !it.what.starts_with("cannot read"));
-    let notes = problems.map(|problem| Note {
-        line: None,
-        key: problem.key.clone(),
-        what: format!("\"sluice check\" refuses the new file: {}; {}", problem.what, problem.remedy),
-        matters: true,
-        widens: false,
-    });
-    notes.collect()
+/// The addresses by the name `localhost` that this host can listen on, as PgBouncer takes them; at least one.
+fn localhost(can_listen: &dyn Fn(IpAddr) -> bool, known: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut here: Vec<IpAddr> = known.filter(|ip| ip.is_loopback() && can_listen(*ip)).collect();
+    here.sort_unstable();
+    here.dedup();
+    if here.is_empty() {
+        here.push(Ipv4Addr::LOCALHOST.into());
+    }
+    here
+}
+
+/// The addresses by the name `localhost`.
+fn localhost_addresses() -> impl Iterator<Item = IpAddr> {
+    ("localhost", 0).to_socket_addrs().into_iter().flatten().map(|address| address.ip())
 }
 
 fn put(table: &mut Table, key: &str, number: Option<i64>) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use toml_edit::Value;
 
+use super::values;
 use crate::units;
 
 /// The table whose keys go into that of each database.
@@ -15,12 +16,17 @@ const LEAST: Duration = Duration::from_millis(100);
 /// The longest time that `tcp_user_timeout` takes.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
+/// The choice that is made for TLS.
+const SAFE_TLS: &str = "TLS 1.3 and 1.2, with the ciphers and curves that are held to be safe";
+
 /// The fate of a setting.
 pub(super) enum Counterpart {
     /// A key of Sluice's in that table, and how its value is turned.
     Key(&'static str, &'static str, Kind),
     /// Sluice does it by itself, or it says nothing to it.
     Unneeded(&'static str),
+    /// The same, but for the values of which the function says what they mean to clients.
+    Mostly(&'static str, fn(&str) -> Option<String>),
     /// Sluice does not have it; where it is set, that is said.
     Missing(&'static str),
 }
@@ -115,7 +121,7 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
-    use Counterpart::{Key, Missing, Unneeded};
+    use Counterpart::{Key, Missing, Mostly, Unneeded};
     use Kind::{Clients, Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
@@ -138,14 +144,14 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "server_connect_timeout" => Key("pool", "connect_timeout", Seconds),
         "server_login_retry" => Key("pool", "backoff_max", Seconds),
         "max_prepared_statements" => Unneeded("prepared statements work in transaction mode, and are shared"),
-        "server_reset_query" | "server_reset_query_always" => {
-            Unneeded("a server is put in order by what its session holds")
-        }
+        // For all databases, they are looked at together.
+        "server_reset_query" | "server_reset_query_always" => Unneeded(values::IN_ORDER),
         "server_check_query" | "server_check_delay" | "server_fast_close" => {
             Unneeded("a server that is gone is seen at once")
         }
-        "ignore_startup_parameters" | "track_extra_parameters" => Unneeded("all settings follow their client"),
-        "disable_pqexec" => Unneeded("simple queries are as safe as in PostgreSQL"),
+        "ignore_startup_parameters" => Mostly("all settings follow their client", values::startup_parameters),
+        "track_extra_parameters" => Unneeded("all settings follow their client"),
+        "disable_pqexec" => Mostly("simple queries are let through here, too", values::simple_queries),
         "application_name_add_host" => Missing("not there: use the extension, which shows clients' addresses"),
         "syslog" | "syslog_ident" | "syslog_facility" | "logfile" | "log_connections" | "log_disconnections"
         | "log_pooler_errors" | "log_stats" | "verbose" => {
@@ -189,14 +195,12 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "auth_hba_file" => Key("auth", "hba_file", Text),
         "auth_ident_file" => Key("auth", "ident_file", Text),
         "auth_ldap_options" => Missing("there is no ldap: use scram-sha-256"),
-        "client_tls_protocols"
-        | "client_tls_ciphers"
-        | "client_tls13_ciphers"
-        | "client_tls_ecdhcurve"
-        | "client_tls_dheparams"
-        | "server_tls_protocols"
-        | "server_tls_ciphers"
-        | "server_tls13_ciphers" => Unneeded("TLS 1.3 and 1.2, with the ciphers and curves that are held to be safe"),
+        "client_tls_protocols" | "server_tls_protocols" => Mostly(SAFE_TLS, values::protocols),
+        "client_tls_ciphers" | "client_tls13_ciphers" | "server_tls_ciphers" | "server_tls13_ciphers" => {
+            Mostly(SAFE_TLS, values::ciphers)
+        }
+        "client_tls_ecdhcurve" => Mostly(SAFE_TLS, values::curve),
+        "client_tls_dheparams" => Unneeded(SAFE_TLS),
         _ => return None,
     })
 }

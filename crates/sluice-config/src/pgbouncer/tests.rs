@@ -14,6 +14,9 @@ fn converted(text: &str) -> (Config, Vec<String>) {
     (config, notes.iter().map(ToString::to_string).collect())
 }
 
+/// Settings without which something is said of PgBouncer's defaults.
+const SAYING_LESS: &str = "unix_socket_dir = /run/pool\nquery_wait_timeout = 9\n";
+
 /// These notes are there, each of its line, and no others.
 fn assert_said(notes: &[String], expected: &[(usize, &str)]) {
     for (line, part) in expected {
@@ -69,11 +72,11 @@ fn defaults_that_clients_notice_are_written_out() {
 
 #[test]
 fn what_has_none_is_said_where_it_is_set() {
-    let (_, notes) = converted(
+    let (_, notes) = converted(&format!(
         "[databases]\na = host=x,y connect_query='select 1'\n[users]\nme = pool_mode=session\n[pgbouncer]\n\
          auth_type = trust\nlisten_addr = 127.0.0.1\nclient_tls_sslmode = require\nserver_tls_sslmode = disable\n\
-         transaction_timeout = 9\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n",
-    );
+         transaction_timeout = 9\nreserve_pool_size = 5\nnonsense = 1\nverbose = 2\n{SAYING_LESS}"
+    ));
     assert_said(
         &notes,
         &[
@@ -111,12 +114,13 @@ fn times_that_sluice_does_not_take_become_the_next_that_it_does() {
 
 #[test]
 fn sizes_that_can_not_stand_together_are_made_to() {
-    let (config, notes) = converted(
+    let (config, notes) = converted(&format!(
         "[databases]\n\
          a = host=x pool_size=0 min_pool_size=-1\nb = host=x pool_size=5 min_pool_size=10\n\
          c = host=x pool_size=1000\nd = host=x pool_size=-1\n\
-         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\ndefault_pool_size = -1\nmin_pool_size = 3\n",
-    );
+         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\ndefault_pool_size = -1\nmin_pool_size = 3\n\
+         {SAYING_LESS}"
+    ));
     let sizes: Vec<_> = config.databases.iter().map(|database| (database.pool.size, database.pool.min)).collect();
     assert_eq!(sizes, [(1, 1), (5, 5), (1000, 1), (1, 1)]);
     assert_eq!(config.limits.servers, 1000);
@@ -137,10 +141,10 @@ fn sizes_that_can_not_stand_together_are_made_to() {
 
 #[test]
 fn of_lines_with_one_name_the_last_counts() {
-    let (config, notes) = converted(
+    let (config, notes) = converted(&format!(
         "[databases]\na = host=x pool_size=2\nb = host=x\na = host=y\n\
-         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\n",
-    );
+         [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\n{SAYING_LESS}"
+    ));
     let [_, a] = &config.databases[..] else { panic!("{:?}", config.databases) };
     assert_eq!((&a.server, a.pool.size), (&ServerAddress::Tcp { host: "y".to_owned(), port: 5432 }, 20));
     assert_said(&notes, &[(4, "the last one counts")]);
@@ -150,7 +154,8 @@ fn of_lines_with_one_name_the_last_counts() {
 fn words_are_read_in_any_case_and_what_they_lose_is_said() {
     let (config, notes) = converted(
         "[databases]\na = host=x pool_mode=Statement\nb = host=x pool_mode=SESSION\n\
-         [pgbouncer]\nauth_type = Trust\nlisten_addr = 127.0.0.1\npool_mode = STATEMENT\nunix_socket_dir = @abs\n",
+         [pgbouncer]\nauth_type = Trust\nlisten_addr = 127.0.0.1\npool_mode = STATEMENT\nunix_socket_dir = @abs\n\
+         query_wait_timeout = 9\n",
     );
     let modes: Vec<_> = config.databases.iter().map(|database| database.pool.sharing.mode).collect();
     assert_eq!(modes, [PoolMode::Transaction, PoolMode::Session]);
@@ -172,8 +177,11 @@ fn tls_is_said_once_for_clients_and_with_each_database_by_tcp() {
     };
     for (mode, expected) in [
         ("disable", ""),
-        ("allow", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\n"),
-        ("require", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\n"),
+        ("allow", "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nclient_ca_file = \"ca.crt\"\n"),
+        (
+            "require",
+            "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\nclient_ca_file = \"ca.crt\"\n",
+        ),
         (
             "verify-full",
             "cert_file = \"client.crt\"\nkey_file = \"client.key\"\nrequired = true\n\
@@ -186,6 +194,8 @@ fn tls_is_said_once_for_clients_and_with_each_database_by_tcp() {
     }
     for (mode, expected) in [
         ("prefer", "name = \"a\"\nhost = \"db\"\nsslcert = \"server.crt\"\nsslkey = \"server.key\"\n"),
+        // PgBouncer encrypts by it wherever the server can.
+        ("allow", "name = \"a\"\nhost = \"db\"\nsslcert = \"server.crt\"\nsslkey = \"server.key\"\n"),
         ("disable", "name = \"a\"\nhost = \"db\"\nsslmode = \"disable\"\n"),
         (
             "verify-ca",
@@ -237,7 +247,8 @@ fn of_settings_with_one_name_the_last_counts_also_where_it_is_empty() {
         "[databases]\na = host=x user=own\n[pgbouncer]\nauth_type = any\nlisten_addr = 127.0.0.1\n\
          admin_users = ann\nstats_users = bob\nauth_user = asks\nauth_hba_file = hba.conf\nlisten_port = none\n\
          [databases]\nb = host=x\n[pgbouncer]\n\
-         admin_users =\nstats_users = carl\nauth_user =\nauth_hba_file =\nlisten_port = 6433\nauth_type = trust\n",
+         admin_users =\nstats_users = carl\nauth_user =\nauth_hba_file =\nlisten_port = 6433\nauth_type = trust\n\
+         unix_socket_dir = /run/pool\nquery_wait_timeout = 9\n",
     );
     let admin = config.admin.unwrap();
     assert_eq!((admin.users.len(), admin.stats_users.len()), (0, 1));
@@ -281,7 +292,8 @@ fn methods_that_let_in_others_are_said_first() {
     }
     says("a =", &format!("{tcp}trust\nunix_socket_mode = 0700\nunix_socket_dir ="), &[]);
     says("a =", &format!("{tcp}md5\nunix_socket_mode = 0700"), &[]);
-    let (_, notes) = converted(&format!("[databases]\na =\n[pgbouncer]\n{tcp}trust\nunix_socket_mode = 0700\n"));
+    let (_, notes) =
+        converted(&format!("[databases]\na =\n[pgbouncer]\n{tcp}trust\nunix_socket_mode = 0700\n{SAYING_LESS}"));
     assert_said(&notes, &[(6, "all local users")]);
 }
 
@@ -326,7 +338,8 @@ fn lines_of_other_files_that_pgbouncer_skips_are_said_first() {
 fn nobody_gets_in_by_trust_who_is_not_known_to_pgbouncer() {
     let auth = |settings: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let text = format!("[databases]\na = user=carol\n[pgbouncer]\nlisten_addr = 127.0.0.1\n{settings}");
+        let text =
+            format!("[databases]\na = user=carol\n[pgbouncer]\nlisten_addr = 127.0.0.1\n{SAYING_LESS}{settings}");
         std::fs::write(file.path(), text).unwrap();
         let converted = convert(file.path()).unwrap();
         let table = converted.toml.split("[auth]\n").nth(1).unwrap().split("\n[").next().unwrap().trim().to_owned();
@@ -408,6 +421,7 @@ fn zeros_single_databases_and_sockets() {
             (3, "timezone: has no counterpart: set it for the role"),
             (3, "server_lifetime: 0 means to use a server once"),
             (8, "0 means to wait for ever"),
+            (8, "connect_timeout, 15s"),
             (9, "0 means to use a server once"),
         ],
     );
@@ -419,7 +433,8 @@ fn limits_that_several_pools_share_are_carried_over() {
         "[databases]\na = max_db_connections=5\nb = max_db_connections=0\nc =\n\
          [users]\nann = max_user_connections=3 max_user_client_connections=30\nbob = max_user_connections=0\n\
          [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\nmax_db_connections = 9\n\
-         max_db_client_connections = 0\nmax_user_connections = 7\nmax_user_client_connections = 70\n",
+         max_db_client_connections = 0\nmax_user_connections = 7\nmax_user_client_connections = 70\n\
+         unix_socket_dir = /run/pool\nquery_wait_timeout = 9\n",
     );
     let servers: Vec<_> = config.databases.iter().map(|database| (database.clients, database.servers)).collect();
     assert_eq!(servers, [(None, Some(5)), (None, None), (None, Some(9))]);
@@ -457,4 +472,120 @@ fn a_file_of_users_stays_beside_a_look_up() {
     );
     let first = &converted.notes[0];
     assert!(first.widens && first.key == "admin_users", "{first:?}");
+}
+
+#[test]
+fn values_that_clients_notice_are_said_of_settings_that_are_not_needed_otherwise() {
+    let said = |settings: &str| {
+        let text = "[databases]\na = host=x\n[pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\n";
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("{text}{SAYING_LESS}{settings}\n")).unwrap();
+        let Converted { toml, notes } = convert(file.path()).unwrap();
+        let notes: Vec<_> = notes.iter().filter(|note| note.matters).map(ToString::to_string).collect();
+        // Whatever matters stands in the new file.
+        assert!(notes.iter().all(|note| toml.contains(&format!("# {note}\n"))), "{toml}");
+        notes
+    };
+    for (settings, parts) in [
+        ("ignore_startup_parameters = extra_float_digits, DateStyle", &[][..]),
+        ("ignore_startup_parameters = extra_float_digits,search_path", &["drops what clients send for search_path,"]),
+        ("disable_pqexec = 0", &[]),
+        ("disable_pqexec = 1", &["simple queries, which PgBouncer refuses"]),
+        ("client_tls_protocols = secure\nclient_tls_ciphers = fast\nclient_tls_ecdhcurve = auto", &[]),
+        ("client_tls_protocols = tlsv1.3", &["TLS 1.2 can't be left out"]),
+        ("server_tls_protocols = all", &["TLS 1.0 and TLS 1.1 is not there"]),
+        ("client_tls_ciphers = ECDHE-RSA-AES256-SHA384", &["no choice of ciphers"]),
+        ("client_tls_ecdhcurve = secp521r1", &["X25519"]),
+        ("server_reset_query = DISCARD ALL", &[]),
+        ("server_reset_query = SELECT app.leave()", &["it is not run"]),
+        ("server_reset_query = SELECT app.leave()\npool_mode = transaction", &[]),
+        (
+            "server_reset_query = SELECT app.leave()\npool_mode = transaction\nserver_reset_query_always = 1",
+            &["not run"],
+        ),
+        ("pool_mode = transaction\nserver_reset_query = SELECT 1\n[databases]\nb = pool_mode=session", &["not run"]),
+        ("server_reset_query_always = 1", &[]),
+    ] {
+        let notes = said(settings);
+        assert!(
+            notes.len() == parts.len() && notes.iter().zip(parts).all(|(note, part)| note.contains(part)),
+            "{notes:?}"
+        );
+    }
+}
+
+#[test]
+fn clients_are_said_to_wait_for_a_server_that_is_not_there_as_long_as_connecting_may_take() {
+    for (settings, expected, said) in [
+        ("", (120_000, 15_000), Some("query_wait_timeout: while PostgreSQL can't be reached")),
+        ("query_wait_timeout = 15", (15_000, 15_000), None),
+        ("query_wait_timeout = 15.5", (15_500, 15_000), Some("line 7, query_wait_timeout: while")),
+        ("query_wait_timeout = 60\nserver_connect_timeout = 60", (60_000, 60_000), None),
+        ("query_wait_timeout = 60\nserver_connect_timeout = 2", (60_000, 2_000), Some("connect_timeout, 2s")),
+        // Sluice's own limit holds then.
+        ("query_wait_timeout = 6\nserver_connect_timeout = 0", (6_000, 5_000), Some("connect_timeout, 5s")),
+    ] {
+        let text =
+            "[databases]\na = host=x\n[pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\nunix_socket_dir =\n";
+        let (config, notes) = converted(&format!("{text}{settings}\n"));
+        let pool = &config.databases[0].pool;
+        let times = (pool.wait_timeout.as_millis(), pool.connect_timeout.as_millis());
+        assert_eq!(times, expected, "{settings}");
+        let told = notes.iter().find(|note| note.contains("can't be reached"));
+        assert_eq!(told.is_some(), said.is_some(), "{settings}: {notes:?}");
+        assert!(told.is_none_or(|note| note.contains(said.unwrap())), "{settings}: {told:?}");
+    }
+}
+
+#[test]
+fn a_socket_that_the_packaged_service_keeps_to_itself_is_said() {
+    for (settings, is_said) in [
+        ("", true),
+        ("unix_socket_dir = /tmp/", true),
+        ("unix_socket_dir =", false),
+        ("unix_socket_dir = /var/run/postgresql", false),
+    ] {
+        let (_, notes) = converted(&format!("[databases]\na = host=x\n[pgbouncer]\nauth_type = trust\n{settings}\n"));
+        assert_eq!(notes.iter().any(|note| note.contains("PrivateTmp")), is_said, "{settings}: {notes:?}");
+    }
+}
+
+#[test]
+fn a_host_is_listened_on_by_all_its_own_addresses_that_it_has() {
+    let [four, six, far] = ["127.0.0.1", "::1", "10.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    let all = |_| true;
+    assert_eq!(localhost(&all, [six, four, four].into_iter()), [four, six]);
+    assert_eq!(localhost(&|ip: IpAddr| ip.is_ipv4(), [six, four].into_iter()), [four]);
+    assert_eq!(localhost(&all, [far].into_iter()), [four]);
+    let (config, _) = converted("[databases]\na = host=x\n[pgbouncer]\nauth_type = trust\nlisten_addr = localhost\n");
+    assert_eq!(config.listen[0], "127.0.0.1:6432".parse().unwrap());
+}
+
+#[test]
+fn what_check_refuses_of_other_files_is_said_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(place.path().join(name), text).unwrap();
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(place.path().join(name), closed).unwrap();
+    };
+    let ini = place.path().join("pgbouncer.ini");
+    write("hba.conf", "local all all peer\nhost all all 127.0.0.1/32 password\nhost all all ::1/128 password\n");
+    write("users.txt", "\"ann\" \"x\" behind\n\"bob\" \"x\"\n");
+    let settings = "auth_type = hba\nauth_hba_file = hba.conf\nauth_file = users.txt\n";
+    write("pgbouncer.ini", &format!("[databases]\na =\n[pgbouncer]\nlisten_addr = 127.0.0.1\n{settings}"));
+    let notes = convert(&ini).unwrap().notes;
+    let path = |name: &str| place.path().join(name).display().to_string();
+    for (key, lines, name) in [("auth_hba_file", "lines 2, 3", "hba.conf"), ("auth_file", "line 1", "users.txt")] {
+        let begin = format!("\"sluice check\" refuses {lines} of {}: ", path(name));
+        let is_said = |note: &Note| note.key == key && note.what.starts_with(&begin) && note.matters;
+        assert!(notes.iter().any(is_said), "{key}: {notes:#?}");
+    }
+    write("hba.conf", "hostssl all all 127.0.0.1/32 cert\n");
+    write("users.txt", "\"ann\" \"x\"\n");
+    let tls = "client_tls_sslmode = require\nclient_tls_ca_file = nowhere.crt\n";
+    write("pgbouncer.ini", &format!("[databases]\na =\n[pgbouncer]\nlisten_addr = 127.0.0.1\n{settings}{tls}"));
+    let notes = convert(&ini).unwrap().notes;
+    let is_said = |note: &Note| note.what.contains("alternative names, too") && !note.widens;
+    assert!(notes.iter().any(is_said), "{notes:#?}");
 }

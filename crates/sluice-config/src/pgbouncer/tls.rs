@@ -57,16 +57,18 @@ impl Side {
         if !matches!(mode, "allow" | "prefer") {
             table.insert("required", value(true));
         }
-        // In other modes PgBouncer does not look at what a client shows; Sluice would, if it knew an authority.
-        if let "verify-ca" | "verify-full" = mode {
+        let demands = matches!(mode, "verify-ca" | "verify-full");
+        if demands {
             // The latter asks no more of clients than the former.
             table.insert("client_certificates", value("verify-ca"));
-            match &self.ca_file {
-                Some(authority) => _ = table.insert("client_ca_file", value(authority.as_str())),
-                None => {
-                    complaints.push((line, "client_tls_sslmode", "names no authority: set client_ca_file under [tls]"))
-                }
+        }
+        match &self.ca_file {
+            // In other modes, too, a certificate that a client shows is checked, by either, and rules of cert need it.
+            Some(authority) => _ = table.insert("client_ca_file", value(authority.as_str())),
+            None if demands => {
+                complaints.push((line, "client_tls_sslmode", "names no authority: set client_ca_file under [tls]"));
             }
+            None => {}
         }
         (table, complaints)
     }
@@ -74,7 +76,8 @@ impl Side {
     /// The keys of a database on another host.
     pub(super) fn for_server(&self) -> (Table, Vec<Complaint>) {
         let (mut table, mut complaints) = (Table::new(), Vec::new());
-        let mode = self.mode().unwrap_or("prefer");
+        // By either, PgBouncer encrypts wherever the server can; libpq and Sluice do not by allow.
+        let mode = self.mode().filter(|mode| *mode != "allow").unwrap_or("prefer");
         if mode != "prefer" {
             table.insert("sslmode", value(mode));
         }

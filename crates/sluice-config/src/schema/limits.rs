@@ -105,8 +105,8 @@ pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {
     name: "idle_transaction_timeout",
     kind: Time { min: ms(100), max: seconds(DAY) },
     absent: Absent::Means("there is no limit"),
-    meaning: "How long a client may leave its server waiting inside a transaction, a batch without its Sync, or a COPY, \
-              before it is sent away with SQLSTATE 25P03. It is PostgreSQL's `idle_in_transaction_session_timeout` \
+    meaning: "How long a client may say nothing inside a transaction, a batch without its Sync, or a COPY, whether it \
+              has a server or has only begun, before it is sent away with SQLSTATE 25P03. It is PostgreSQL's `idle_in_transaction_session_timeout` \
               for the pool's clients. Where a batch asks for no answers, neither by a Sync nor by a Flush, the pool \
               does after a second, and the time begins with the last of them.",
 };
@@ -124,10 +124,12 @@ pub(crate) static QUERY_TIMEOUT: Key<Time> = Key {
     name: "query_timeout",
     kind: Time { min: ms(100), max: seconds(365 * DAY) },
     absent: Absent::Means("there is no limit"),
-    meaning: "How long a server may take for a request (a Query, or a batch up to its Sync, with the data of a COPY) \
-              before it is sent a cancel, which the client hears of as PostgreSQL says it, SQLSTATE 57014. Where that \
-              has not helped 5 seconds later, the client is disconnected with SQLSTATE 08007, since what has become of \
-              its request is open (it may be a commit that waits for a standby), and the server connection is closed. \
+    meaning: "How long a server may take for a request (a Query, or a batch up to its Sync or Flush) before it is sent a \
+              cancel, which the client hears of as PostgreSQL says it, SQLSTATE 57014. The time in which the server \
+              waits for its client, amid a batch or for the data of a COPY, is not counted; that in which \
+              the client does not read its answer is. Where the cancel has not \
+              helped 5 seconds later, the client is disconnected with SQLSTATE 08007, since what has become of its \
+              request is open (it may be a commit that waits for a standby), and the server connection is closed. \
               PostgreSQL's `statement_timeout` is more exact, since it counts each statement: this one is for a server \
               or a network that does not answer.",
 };

@@ -42,7 +42,7 @@ fn a_file_with_its_defaults() {
 #[test]
 fn bad_files() {
     for (from, to, place, words) in [
-        ("name = \"db2\"\nclient", "client", "node.toml: name", "add name = …"),
+        ("name = \"db2\"\nclient", "client", "node.toml: name", "add name = … at the top of the file"),
         ("name = \"db2\"\nclient", "name = \"db9\"\nclient", ":2:8: name", "name one of the members (db1, db2, db3)"),
         ("name = \"db2\"\nclient", "name = \"DB2\"\nclient", ":2:8: name", "a letter first"),
         ("[tls]", "[tsl]", ": tsl", "did you mean tls?"),
@@ -58,10 +58,38 @@ fn bad_files() {
         ("[[member]]\nname = \"db1\"\naddress = \"10.0.0.1\"", "", ": member", "add a third"),
         ("address = \"10.0.0.1\"", "adress = \"10.0.0.1\"", ": member.adress", "did you mean address?"),
         ("witness = true", "listen = true", ": member.listen", "leave it out; [[member]] has name, address"),
+        (
+            "client_networks",
+            "hba = [\"host all all all md5\",\n\"host all all all sha\"]\nclient_networks",
+            ":4:1: hba",
+            "\"sha\"",
+        ),
+        (
+            "client_networks",
+            "hba = [\"hostssl all 10.0.0.0/8 cert\"]\nclient_networks",
+            ":3:8: hba",
+            "end the line with one method",
+        ),
         ("client_networks", "hba = [\"a\\nb\"]\nclient_networks", ": hba", "write each line as an element of its own"),
     ] {
         assert!(GOOD.contains(from), "{from}");
         let report = parse_node(&GOOD.replacen(from, to, 1), Path::new(FILE)).unwrap_err().to_string();
         assert!(report.contains(FILE) && report.contains(place) && report.contains(words), "{from} → {to}:\n{report}");
+    }
+}
+
+/// Lines that PostgreSQL reads, though Sluice's own pool would not: hosts by their names, LDAP, files beside it.
+#[test]
+fn lines_that_are_postgresqls_business() {
+    for line in [
+        "# a comment",
+        "hostssl app web db1.example.com scram-sha-256",
+        "hostssl all all 10.0.0.0/8 ldap ldapserver=l.example.com",
+        "host @apps +staff samenet scram-sha-256 # why",
+        "include_if_exists more.conf",
+    ] {
+        let text = GOOD.replace("client_networks", &format!("hba = [{line:?}]\nclient_networks"));
+        let config = parse_node(&text, Path::new(FILE)).unwrap_or_else(|report| panic!("{line}: {report}"));
+        assert_eq!(config.hba, [line]);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     profile::{self, Context, literals},
     replies::{Expected, Own, ParseSent, SentFor},
     server::{Preparation, Question},
-    sql::{self, Effects, effects},
+    sql::{self, Effects, Reset, effects},
     statement::{Prepared, Statement},
 };
 
@@ -60,7 +60,7 @@ impl<I: Io> ClientRelay<'_, I> {
     /// Prepares a statement ahead of the message that needs it: under the settings that it was parsed under, if others
     /// may be in place by which its literals might mean something else; and for a Describe that begins a batch, which may
     /// go on with what must not find a snapshot taken. Returns whether the message has to wait for that.
-    pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>, sent_for: SentFor) -> bool {
+    pub(super) fn prepare_apart(&mut self, statement: &Arc<Statement>, sent_for: SentFor, infers: bool) -> bool {
         let is_apart = statement.is_parsed_apart(self.context_in_place());
         if !is_apart && sent_for != SentFor::Describe {
             return false;
@@ -96,12 +96,10 @@ impl<I: Io> ClientRelay<'_, I> {
         {
             // Nothing has run in this batch, and what comes may have to stand alone: what prepares it goes before it.
             self.scratch.clear();
-            self.scratch.extend_from_slice(&SYNC);
-            server.exchange.expect(Expected::OwnSync);
-            self.send_scratch();
+            self.send_own_sync(None);
             return true;
         }
-        self.parse_apart(statement, None, sent_for);
+        self.parse_apart(statement, None, sent_for, infers);
         if !is_within {
             self.end_preparation();
         }
@@ -158,6 +156,14 @@ impl<I: Io> ClientRelay<'_, I> {
         }
     }
 
+    /// Sends what stands in `scratch` with a Sync of Sluice's own behind it, which ends what resets these settings.
+    pub(super) fn send_own_sync(&mut self, resets: Option<Reset>) {
+        self.scratch.extend_from_slice(&SYNC);
+        self.server().exchange.expect(Expected::OwnSync(resets.map(Into::into)));
+        self.send_scratch();
+        self.server().exchange.replay().seal();
+    }
+
     /// Ends a batch of nothing but the pool's own: the client's message waits until the server has answered.
     pub(super) fn end_preparation(&mut self) {
         self.scratch.clear();
@@ -170,7 +176,13 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Prepares a statement as part of the batch, under the settings that its literals were read by where those are
     /// known and can be put in place: under its shared name, or under that name of the client's.
-    pub(super) fn parse_apart(&mut self, statement: &Arc<Statement>, lent: Option<&[u8]>, sent_for: SentFor) {
+    pub(super) fn parse_apart(
+        &mut self,
+        statement: &Arc<Statement>,
+        lent: Option<&[u8]>,
+        sent_for: SentFor,
+        infers: bool,
+    ) {
         let in_place = self.context_in_place();
         let (is_apart, profile) = match lent {
             None => (statement.is_parsed_apart(in_place), statement.profile.clone()),
@@ -199,7 +211,7 @@ impl<I: Io> ClientRelay<'_, I> {
         self.put_own(before.as_deref());
         match lent {
             Some(name) => self.send_lent(name, statement),
-            None => self.send_parse(ParseSent::own(statement.clone(), sent_for)),
+            None => self.send_parse(ParseSent::own_of(statement.clone(), sent_for, infers)),
         }
         self.put_own(after.as_deref());
         if is_apart && in_block {

@@ -13,6 +13,7 @@ use crate::{
     replies::{By, DescribedAs, Expected, LearnFor, Own, ParseSent},
     server::{Preparation, Role, Server},
     shape::Shape,
+    sql::Effects,
     statement::{Prepared, Statement},
     stream::Fate,
     time::Time,
@@ -64,9 +65,6 @@ pub(super) enum Verdict {
 impl Engine {
     pub(super) fn server_bytes(&mut self, now: Time, id: ServerId, bytes: &[u8], shared: bool, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        if matches!(server.role, Role::Serving(_)) {
-            server.pool.traffic.sent(bytes.len());
-        }
         if server.pending.is_empty() {
             self.server_input(now, id, bytes, shared, io);
         } else {
@@ -225,6 +223,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let range = self.run..self.pos;
         self.run = self.pos;
         let Some((conn, _)) = &self.client else { return };
+        self.server.pool.traffic.sent(range.len());
         if self.shared {
             self.io.forward(*conn, range);
         } else {
@@ -265,7 +264,7 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::ErrorResponse => self.error(body),
             BackendKind::ParseComplete => self.parse_complete(),
             BackendKind::BindComplete => {
-                self.resumes |= self.server.exchange.replay().stop();
+                self.note_well();
                 match self.server.exchange.answered() {
                     Some(Expected::Bind(called, portal)) => {
                         self.server.running.bind(called.map(|called| called.statement), portal);
@@ -292,7 +291,7 @@ impl<I: Io> ServerRelay<'_, I> {
             BackendKind::EmptyQueryResponse | BackendKind::PortalSuspended => {
                 // The owner shows before it has been taken out of the queue.
                 let verdict = self.unless_own();
-                self.executed(b"");
+                self.executed((kind == BackendKind::EmptyQueryResponse).then_some(b""));
                 Ok(verdict)
             }
             BackendKind::CopyInResponse | BackendKind::CopyBothResponse => {
@@ -350,28 +349,17 @@ impl<I: Io> ServerRelay<'_, I> {
         }
     }
 
-    /// The types that the first server gives to a statement's parameters are theirs from then on.
-    fn parameters_described(&mut self, body: &[u8]) -> Verdict {
-        self.resumes |= self.server.exchange.replay().stop();
-        let verdict = match self.server.exchange.replies().front() {
-            Some(Expected::Learn(..)) => Verdict::Swallow,
-            _ => Verdict::Pass,
-        };
-        if let Some(Expected::Describe(Some(statement), _) | Expected::Learn(statement, _)) =
-            self.server.exchange.replies().front()
-        {
-            statement.set_types(body);
-            self.server.statements.set_typed(statement.id);
-        }
-        verdict
-    }
-
     fn described(&mut self, kind: BackendKind, body: &[u8]) -> Verdict {
+        if let Some(types) = self.server.exchange.replay().take_parameters() {
+            self.note_types(&types);
+            self.send_parameters(&types);
+        }
+        self.note_well();
         let shape = || if kind == BackendKind::NoData { Shape::none() } else { Shape::of(body) };
         match self.server.exchange.replies().front() {
             Some(Expected::Describe(..)) => {
-                if let Some(Expected::Describe(Some(statement), Some(described_as))) = self.server.exchange.answered() {
-                    self.learn(&statement, shape(), Some(&described_as));
+                if let Some(Expected::Describe(Some(called), Some(described_as))) = self.server.exchange.answered() {
+                    self.learn(&called.statement, shape(), Some(&described_as));
                 }
                 Verdict::Pass
             }
@@ -400,19 +388,30 @@ impl<I: Io> ServerRelay<'_, I> {
     fn learn(&mut self, statement: &Statement, shape: Shape, described_as: Option<&DescribedAs>) {
         self.server.statements.set_shape(statement.id, shape);
         statement.set_shape(shape);
+        if let Some(terms) = statement.terms
+            && statement.shape() != Some(shape)
+            && !statement.effects.intersects(Effects::SESSION)
+        {
+            // Nobody has told of that.
+            self.server.pool.catalog.move_on_from(terms.catalog);
+        }
         if let (Some((_, session)), Some(described_as)) = (&mut self.client, described_as) {
             session.note_shape(&described_as.0, statement.id, Some(shape));
         }
     }
 
-    /// The client's Execute has been answered.
-    fn executed(&mut self, tag: &[u8]) {
+    /// The client's Execute has been answered, with that command tag, or with none: there are more rows.
+    fn executed(&mut self, tag: Option<&[u8]>) {
         self.server.exchange.copied();
         self.server.exchange.has_run();
-        if let Some(Expected::Execute(portal)) = self.server.exchange.replies().front() {
-            let portal = *portal;
+        if let Some(Expected::Execute { portal, rows_max }) = self.server.exchange.replies().front() {
+            let (portal, rows_max) = (*portal, *rows_max);
             self.server.exchange.answered();
-            self.server.running.end(self.now, &self.server.meter, portal, tag);
+            let Server { running, meter, .. } = &mut *self.server;
+            match tag {
+                Some(tag) => running.end(self.now, meter, portal, tag),
+                None => running.suspend(self.now, meter, portal, rows_max),
+            }
         }
     }
 
@@ -434,7 +433,7 @@ impl<I: Io> ServerRelay<'_, I> {
             return Verdict::Swallow;
         }
         let is_amended = self.server.exchange.replies().amended().is_some();
-        self.executed(tag);
+        self.executed(Some(tag));
         if matches!(tag, b"COMMIT" | b"ROLLBACK" | b"PREPARE TRANSACTION") {
             self.server.exchange.has_ended();
         }
@@ -474,7 +473,8 @@ impl<I: Io> ServerRelay<'_, I> {
     fn end_metered(&mut self, status: TransactionStatus) {
         let is_over = status == TransactionStatus::Idle;
         self.log_if_slow();
-        self.server.meter.end(self.now, is_over, &self.server.pool.traffic);
+        let goes_on = self.server.exchange.replies().have_clients();
+        self.server.meter.end(self.now, is_over, goes_on, &self.server.pool.traffic);
     }
 
     fn ready_for_query(&mut self, body: &[u8]) -> Result<Verdict, OutOfStep> {
@@ -484,6 +484,7 @@ impl<I: Io> ServerRelay<'_, I> {
         let (is_idle, has_ended) = (status == TransactionStatus::Idle, self.server.exchange.has_ended_block());
         if is_idle || has_ended {
             self.server.mark = None;
+            self.server.running.leave();
         }
         let answered = self.server.exchange.ready(self.now, status);
         let is_clients = matches!(answered, Some(Expected::Query { .. } | Expected::Sync(_)));
@@ -501,7 +502,12 @@ impl<I: Io> ServerRelay<'_, I> {
         self.server.session.answers.forget();
         let Server { session, exchange, .. } = &mut *self.server;
         session.answered(status == TransactionStatus::Idle, || exchange.replies().requests());
-        if let Some(Expected::Query { resets: Some(resets), .. } | Expected::Sync(Some(resets))) = &answered {
+        if let Some(
+            Expected::Query { resets: Some(resets), .. }
+            | Expected::Sync(Some(resets))
+            | Expected::OwnSync(Some(resets)),
+        ) = &answered
+        {
             self.after_reset(resets, status);
         }
         if status == TransactionStatus::Failed && matches!(answered, Some(Expected::Query { .. } | Expected::Sync(_))) {
@@ -541,7 +547,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.end_metered(status);
                 Ok(self.ready_after_sync())
             }
-            Some(Expected::OwnSync) => {
+            Some(Expected::OwnSync(_)) => {
                 self.resumes = true;
                 self.transaction_fails();
                 Ok(Verdict::Swallow)
@@ -554,15 +560,16 @@ impl<I: Io> ServerRelay<'_, I> {
         match self.server.exchange.answered() {
             Some(Expected::Parse(sent)) => {
                 let asked = sent.is_asked();
-                let ParseSent { statement, by, .. } = *sent;
-                if let Some(statement) = &statement {
-                    statement.accept();
+                let ParseSent { statement, by, infers, .. } = *sent;
+                // With the types that clients were told, it would be accepted whatever its parameters' are now.
+                if let Some(statement) = statement.as_ref().filter(|statement| infers || !statement.infers_types) {
+                    statement.accept(self.now);
                 }
                 if let (Some((_, session)), By::Lent(name), Some(statement)) = (&mut self.client, by, statement)
                     && asked
                 {
                     session.note_named(&statement);
-                    session.names.get_or_insert_default().insert(name, Prepared::new(statement));
+                    session.names.get_or_insert_default().insert(name, Prepared::new(statement, self.now));
                 }
                 Ok(if asked { Verdict::Pass } else { Verdict::Swallow })
             }

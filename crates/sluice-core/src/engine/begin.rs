@@ -37,7 +37,8 @@ pub(super) fn send_begin(now: Time, server: &mut Server, scratch: &mut Vec<u8>, 
         message::put_failure(scratch);
         scratch.extend_from_slice(&SYNC);
         server.exchange.expect(Expected::Failure);
-        server.exchange.expect(Expected::OwnSync);
+        server.exchange.replay().stop();
+        server.exchange.expect(Expected::OwnSync(None));
     }
     io.send(server.conn, scratch);
     scratch.clear();
@@ -83,7 +84,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 }
                 Some(Verdict::Pass)
             }
-            Some(Expected::OwnSync) => {
+            Some(Expected::OwnSync(_)) => {
                 self.query_fails();
                 Some(Verdict::Pass)
             }
@@ -92,7 +93,8 @@ impl<I: Io> ServerRelay<'_, I> {
             None => {
                 let (_, session) = self.client.as_mut()?;
                 session.next = Waiting::Failed;
-                self.server.exchange.expect(Expected::OwnSync);
+                self.server.exchange.replay().stop();
+                self.server.exchange.expect(Expected::OwnSync(None));
                 self.io.send(self.server.conn, &SYNC);
                 Some(Verdict::Pass)
             }

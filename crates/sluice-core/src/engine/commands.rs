@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use sluice_wire::{
     BackendKind, ErrorResponse, FrontendKind,
-    message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, SYNC, TransactionStatus},
+    message::{self, BIND_COMPLETE, BindNames, NO_DATA, Named, Parse, TransactionStatus},
     sqlstate,
 };
 
@@ -65,6 +65,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.waits_to_forget(command.as_ref()) {
             return self.wait_for_answers();
         }
+        if let Some(step) = self.part_batch() {
+            return step;
+        }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
         let mut effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
         let meant = self.meant_by(effects, text);
@@ -122,6 +125,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         };
         if self.may_keep_unnamed() || self.may_end_portal() {
             return self.wait_for_answers();
+        }
+        if let Some(step) = self.part_batch() {
+            return step;
         }
         self.restore_within(b"");
         let oid = u32::from_be_bytes(*oid);
@@ -227,10 +233,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.scratch.clear();
         message::put_portal_message(self.scratch, FrontendKind::Close, b"");
-        self.scratch.extend_from_slice(&SYNC);
         server.exchange.expect(Expected::OwnClose);
-        server.exchange.expect(Expected::OwnSync);
-        self.send_scratch();
+        self.send_own_sync(None);
     }
 
     /// Keeps a Query from the server, and tells the client that it is done.
@@ -288,7 +292,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return None;
         }
         let statement = self.statement_named(statement)?;
-        if !statement.is_always_accepted() {
+        if !statement.is_command() {
             return None;
         }
         if let Some(name) = statement.deallocates.as_deref() {

@@ -75,7 +75,8 @@ impl<I: Io> ServerRelay<'_, I> {
                         server.sequences.settle();
                         server.session.answers.forget();
                         server.session.answered(status == TransactionStatus::Idle, || 0);
-                        server.meter.end(*now, status == TransactionStatus::Idle, &server.pool.traffic);
+                        let is_over = status == TransactionStatus::Idle;
+                        server.meter.end(*now, is_over, server.exchange.replies().have_clients(), &server.pool.traffic);
                         self.transaction_fails();
                         self.resumes = true;
                     }

@@ -18,7 +18,7 @@ use crate::{
     replies::{By, Called, Expected, Given, LearnFor, Local, Own, ParseSent, SentFor},
     server::OwnError,
     sql::{Begin, Effects},
-    statement::{NameTag, Statement, Unnamed},
+    statement::{NameTag, Statement, Unnamed, parameter_description},
 };
 
 use super::{
@@ -83,7 +83,7 @@ impl Answers {
             _ if begin_refused => Self::Batch,
             // A time-out between two messages of it.
             None if is_amid_batch => Self::Batch,
-            None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync) => Self::Whole,
+            None | Some(Expected::Query { .. } | Expected::Sync(_) | Expected::OwnSync(_)) => Self::Whole,
             Some(_) => Self::Batch,
         }
     }
@@ -106,7 +106,7 @@ impl Hears {
             Some(Expected::Refused(error)) if !is_end => Self::Instead(error.clone()),
             Some(
                 Expected::Bind(Some(Called { statement, .. }), _)
-                | Expected::Describe(Some(statement), _)
+                | Expected::Describe(Some(Called { statement, .. }), _)
                 | Expected::Learn(statement, _),
             ) if is_stale(body) => Self::Stale(statement.clone()),
             _ => Self::TheServers,
@@ -225,8 +225,8 @@ impl<I: Io> ServerRelay<'_, I> {
         if !is_end && self.begin_healing(body) {
             return Verdict::Swallow;
         }
-        self.resumes |= self.server.exchange.replay().stop();
         self.server.sequences.end_batch(true);
+        let is_told = self.tell_parameters();
         let failed = self.server.exchange.answered();
         let hears = Hears::of(failed.as_ref(), body, is_end);
         // Where it is not the statement's name that tells: a client may know one by several.
@@ -235,9 +235,10 @@ impl<I: Io> ServerRelay<'_, I> {
             Some(Expected::BindStandIn(name)) => Some(name.clone()),
             _ => None,
         };
-        if !is_end {
+        if !is_end && !is_told {
             self.describe_parameters(failed.as_ref(), body);
         }
+        self.resumes |= self.server.exchange.replay().stop();
         let bound = match &failed {
             Some(Expected::Bind(Some(called), _)) => Some(called.by),
             _ => None,
@@ -338,17 +339,20 @@ impl<I: Io> ServerRelay<'_, I> {
         // This is found before.
         let is_before = is_missing(error) || is_of_failed_transaction(error);
         let Some(types) = described.known_types().filter(|_| !is_before) else { return };
-        let mut message = Vec::new();
-        message::framed(&mut message, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));
+        self.send_parameters(&types);
+    }
+
+    /// Sends the client a ParameterDescription.
+    pub(super) fn send_parameters(&mut self, types: &[u8]) {
         self.flush();
         if let Some((conn, _)) = &self.client {
-            self.io.send(*conn, &message);
+            self.io.send(*conn, &parameter_description(types));
         }
     }
 
     fn is_described_next(&self, statement: &Statement) -> bool {
         let next = self.server.exchange.replies().front();
-        matches!(next, Some(Expected::Describe(Some(next), _)) if next.id == statement.id)
+        matches!(next, Some(Expected::Describe(Some(next), _)) if next.statement.id == statement.id)
     }
 
     /// Undoes what was noted when a message was sent that the server has refused or skipped.
@@ -453,9 +457,9 @@ mod tests {
             (Some(query()), rests, Answers::Whole),
             (Some(query()), refused, Answers::Batch),
             (Some(Expected::Sync(None)), OPEN, Answers::Whole),
-            (Some(Expected::OwnSync), OPEN, Answers::Whole),
-            (Some(Expected::OwnSync), refused, Answers::Batch),
-            (Some(Expected::Execute(Portal::Unnamed)), OPEN, Answers::Batch),
+            (Some(Expected::OwnSync(None)), OPEN, Answers::Whole),
+            (Some(Expected::OwnSync(None)), refused, Answers::Batch),
+            (Some(Expected::Execute { portal: Portal::Unnamed, rows_max: 0 }), OPEN, Answers::Batch),
             (Some(Expected::Bind(None, Portal::Unnamed)), ends, Answers::Batch),
             (Some(Expected::Fault), OPEN, Answers::Batch),
             (Some(Expected::Switch), OPEN, Answers::Batch),

@@ -2,7 +2,7 @@
 
 use sluice_control::settings::PoolMode;
 use sluice_wire::{
-    ErrorResponse, Frame, FrameError, FrontendKind,
+    ErrorResponse, Frame, FrontendKind,
     message::{FLUSH, PARSE_COMPLETE, SYNC, TransactionStatus},
     sqlstate,
 };
@@ -18,7 +18,10 @@ use crate::{
     time::Time,
 };
 
-use super::BACKLOG_HIGH_BYTES;
+use super::{
+    BACKLOG_HIGH_BYTES,
+    broken::{broken_frame, ends_session, unknown_message},
+};
 
 /// The messages that are looked at ahead for the end of a batch.
 const BATCH_LOOKED_AT_MAX: usize = 1024;
@@ -121,10 +124,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 return Stop::Unread;
             }
             let step = match self.stream.next(&self.bytes[self.pos..]) {
-                Err(error) => {
-                    self.flush();
-                    return Stop::Broken(broken_frame(error));
-                }
+                Err(error) => self.end_behind_answers(Stop::Broken(broken_frame(error))),
                 Ok(Frame::Short) => break,
                 Ok(Frame::Rest(bytes)) => {
                     self.rest(bytes);
@@ -168,8 +168,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     fn message(&mut self, seen: Seen<'a>) -> Step {
-        if let FrontendKind::Terminate | FrontendKind::Password | FrontendKind::Unknown(_) = seen.kind {
-            return self.last_message(seen.kind);
+        let is_copying = self.server.as_ref().is_some_and(|server| server.exchange.is_copying());
+        if let Some(error) = ends_session(seen.kind, seen.total, is_copying) {
+            return self.end_behind_answers(Stop::Broken(error));
+        }
+        if seen.kind == FrontendKind::Terminate {
+            return self.end_behind_answers(Stop::Terminate);
         }
         if self.session.next == Waiting::Failed && is_of_batch(seen.kind) {
             self.session.skip_batch();
@@ -212,19 +216,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// A goodbye, or what PostgreSQL ends the session for: what came before is answered first.
-    fn last_message(&mut self, kind: FrontendKind) -> Step {
-        let is_goodbye = kind == FrontendKind::Terminate;
+    fn end_behind_answers(&mut self, stop: Stop) -> Step {
+        let is_goodbye = matches!(stop, Stop::Terminate);
         let owes = self.server.as_ref().is_some_and(|server| {
             let exchange = &server.exchange;
             // What no Sync has asked for stays unsent behind a goodbye.
             let owes = if is_goodbye { exchange.replies().end_requests() } else { exchange.owes() };
             owes && !exchange.is_copying()
         });
-        match owes {
-            true => self.wait_for_answers(),
-            false if is_goodbye => Step::Stop(Stop::Terminate),
-            false => Step::Stop(Stop::Broken(unknown_message(kind))),
-        }
+        self.flush();
+        if owes { self.wait_for_answers() } else { Step::Stop(stop) }
     }
 
     /// Without a server: what can be answered is, all else has to wait for one.
@@ -357,10 +358,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.drop_message(seen);
         self.scratch.clear();
-        self.scratch.extend_from_slice(&SYNC);
-        let server = self.server();
-        server.exchange.expect(Expected::OwnSync);
-        self.send_scratch();
+        self.send_own_sync(None);
         Step::Next
     }
 
@@ -587,13 +585,4 @@ pub(super) fn send_local(io: &mut impl Io, client: Conn, local: &Local) {
         Local::CloseComplete(_) => io.send(client, &sluice_wire::message::CLOSE_COMPLETE),
         Local::Message(bytes, _) => io.send(client, bytes),
     }
-}
-
-fn broken_frame(error: FrameError) -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid message length: {error}"))
-}
-
-fn unknown_message(kind: FrontendKind) -> ErrorResponse {
-    ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {}", kind.byte()))
-        .routine("SocketBackend")
 }

@@ -1,7 +1,8 @@
 //! Clients that hold a server and leave it waiting, in the middle of a message or of a transaction, and those that have
 //! Sluice collect a message and do not send the rest. Each has its time, and then it is sent away, so that those who
-//! wait for a server get this one, and the memory is free. And those without a server that have set themselves a limit
-//! (`idle_session_timeout`): where they have one, the server keeps it.
+//! wait for a server get this one, and the memory is free. And those without a server: that rest, by their own limit
+//! (`idle_session_timeout`; where they have a server, that keeps it) or the configuration's, or that have left a
+//! transaction or a batch open of which no server knows.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::{Engine, timers::Timer};
 impl Engine {
     /// Something has happened between a server and its client.
     pub(super) fn watch(&mut self, now: Time, server: ServerId) {
-        self.watch_query(server);
+        self.watch_query(now, server);
         let Some(server) = self.servers.get(server) else { return };
         let Role::Serving(id) = server.role else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -96,7 +97,7 @@ impl Engine {
     pub(super) fn watch_rest(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some((limit, _)) = rest_limit(client, &self.snapshot.limits) else { return };
-        let Some(at) = client.rest.deadline(limit) else { return };
+        let at = client.rest.deadline(limit);
         if client.rest.alarm.set(at) {
             self.timers.push(at, Timer::Rest(id, client.serial));
         }
@@ -109,7 +110,7 @@ impl Engine {
             return;
         }
         let limit = rest_limit(client, &self.snapshot.limits);
-        let due = limit.filter(|(limit, _)| client.rest.deadline(*limit).is_some_and(|deadline| now >= deadline));
+        let due = limit.filter(|(limit, _)| now >= client.rest.deadline(*limit));
         match due {
             Some((_, error)) => self.refuse_client(now, id, &error(), io),
             None => self.watch_rest(id),
@@ -117,12 +118,18 @@ impl Engine {
     }
 }
 
-/// The limit that a client comes under that has no server, and wants none, with the error for it: its own, or the
-/// configuration's.
-fn rest_limit(client: &Client, limits: &Limits) -> Option<(Duration, fn() -> ErrorResponse)> {
+/// A limit, and the error for it.
+type Limit = (Duration, fn() -> ErrorResponse);
+
+/// The limit that a client comes under that has no server, and wants none: for what it has left open, or else for doing
+/// nothing, its own or the configuration's.
+fn rest_limit(client: &Client, limits: &Limits) -> Option<Limit> {
     let Phase::Open(session) = &client.phase else { return None };
-    if session.link != Link::None || session.begun.is_some() {
+    if session.link != Link::None {
         return None;
+    }
+    if session.begun.is_some() || client.rest.is_open() {
+        return Some((limits.idle_transaction_timeout?, idle_in_transaction));
     }
     let own = session.profile.limits().idle_session.map(|limit| (limit, idle_session as fn() -> ErrorResponse));
     let common = limits.idle_client_timeout.map(|limit| (limit, idle_client as fn() -> ErrorResponse));
@@ -181,12 +188,14 @@ fn error_of(undone: Undone) -> ErrorResponse {
     match undone {
         Undone::Message => ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "incomplete message from client")
             .hint("The limit is \"client_message_timeout\" under [limits] in the pool's configuration."),
-        Undone::Transaction | Undone::Answers => ErrorResponse::fatal(
-            sqlstate::IDLE_IN_TRANSACTION_TIMEOUT,
-            "terminating connection due to idle-in-transaction timeout",
-        )
-        .routine("ProcessInterrupts")
-        .hint("The limit is \"idle_transaction_timeout\" under [limits] in the pool's configuration."),
+        Undone::Transaction | Undone::Answers => idle_in_transaction(),
         Undone::Session => idle_client(),
     }
+}
+
+fn idle_in_transaction() -> ErrorResponse {
+    let message = "terminating connection due to idle-in-transaction timeout";
+    ErrorResponse::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, message)
+        .routine("ProcessInterrupts")
+        .hint("The limit is \"idle_transaction_timeout\" under [limits] in the pool's configuration.")
 }

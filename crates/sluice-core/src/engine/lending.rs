@@ -188,7 +188,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         self.flush();
         for (name, statement) in missing {
-            self.parse_apart(statement, Some(name), SentFor::Use);
+            self.parse_apart(statement, Some(name), SentFor::Use, false);
         }
         if is_within {
             return None;
@@ -209,10 +209,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.session.next = Waiting::ForNames;
         self.flush();
         self.scratch.clear();
-        self.scratch.extend_from_slice(&SYNC);
-        let server = self.server();
-        server.exchange.expect(Expected::OwnSync);
-        self.send_scratch();
+        self.send_own_sync(None);
         Some(Step::Stop(Stop::Hold))
     }
 
@@ -259,7 +256,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.lent.lend(name);
         let by = By::Lent(name.into());
-        let sent = ParseSent { statement: Some(statement), by, ..ParseSent::unfollowed(SentFor::Parse) };
+        let sent = ParseSent { statement: Some(statement), by, infers: true, ..ParseSent::unfollowed(SentFor::Parse) };
         self.pass_expecting(seen, Expected::Parse(sent.into()))
     }
 }

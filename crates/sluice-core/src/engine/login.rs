@@ -31,8 +31,10 @@ use crate::{
 
 use super::{Engine, cancel, draining::draining, no_more_clients, rules::check_certificate, too_many_clients};
 
-/// The largest message a client may send before it is logged in, in bytes (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH`).
+/// The largest length of a message that a client may state before it is logged in, in bytes: of a password, and of a
+/// part of a SASL exchange (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH` and `PG_MAX_SASL_MESSAGE_LENGTH`).
 const PASSWORD_BYTES_MAX: usize = 65_535;
+const SASL_BYTES_MAX: usize = 1024;
 
 /// The length of cancel keys by protocol version, in bytes; as PostgreSQL 18 has them.
 const CANCEL_KEY_BYTES: usize = 32;
@@ -95,26 +97,13 @@ impl Engine {
         request: SessionRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
+        check_replication(&request)?;
         let user = request.get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
             let error = "no PostgreSQL user name specified in startup packet";
             ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).routine(READS_STARTUP)
         })?;
         let database = request.get("database").filter(|d| !d.is_empty()).unwrap_or(&user).to_owned();
         let (user, database) = (shortened(user), shortened(database));
-        if let Some(value) = request.get("replication").filter(|value| !says(value, false)) {
-            return Err(match value == "database" || says(value, true) {
-                true => {
-                    let error = "replication connections can't go through the pool";
-                    let hint = "Connect to the PostgreSQL server itself.";
-                    ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint)
-                }
-                false => {
-                    let error = format!("invalid value for parameter \"replication\": \"{value}\"");
-                    let hint = "Valid values are: \"false\", 0, \"true\", 1, \"database\".";
-                    ErrorResponse::fatal(sqlstate::INVALID_PARAMETER_VALUE, error).hint(hint).routine(READS_STARTUP)
-                }
-            });
-        }
         if self.stopping.is_some() {
             return Err(no_more_clients());
         }
@@ -156,7 +145,7 @@ impl Engine {
         let scram_verifier = match (&secret, method) {
             (Some(Secret::Scram(verifier)), _) => Some(verifier.clone()),
             (Some(Secret::Plain(password)), Method::ScramSha256) => Some(self.hub.secrets.verifier(user, password)),
-            (None | Some(Secret::Md5(_)), Method::ScramSha256) => Some(self.mock(user)),
+            (None | Some(Secret::Md5(_)), Method::ScramSha256) | (Some(Secret::Damaged), _) => Some(self.mock(user)),
             // As those who exist are asked, if they are all alike.
             (None, Method::Md5) if self.hub.secrets.are_of_scram(&self.snapshot.access) => Some(self.mock(user)),
             _ => None,
@@ -198,21 +187,26 @@ impl Engine {
     /// gone.
     pub(super) fn password_input(&mut self, now: Time, id: ClientId, bytes: &[u8], io: &mut impl Io) -> Option<usize> {
         let client = self.clients.get_mut(id)?;
-        let (kind, total) = match client.stream.next(bytes) {
-            Ok(Frame::Message { tag, total, here }) if here == total => (tag.into(), total),
-            Ok(Frame::Message { tag, total, .. })
-                if FrontendKind::from(tag) == FrontendKind::Password && total <= PASSWORD_BYTES_MAX =>
-            {
-                return Some(0);
-            }
-            Ok(Frame::Short) => return Some(0),
-            _ => (FrontendKind::Unknown(0), 0),
-        };
-        if kind != FrontendKind::Password {
-            let error = no_password_message(&client.phase, bytes.first().copied().unwrap_or_default());
+        let tag = *bytes.first()?;
+        if FrontendKind::from(tag) != FrontendKind::Password {
+            let error = no_password_message(&client.phase, tag);
             self.refuse_client(now, id, &error, io);
             return None;
         }
+        let length_max = if is_asked_by_sasl(&client.phase) { SASL_BYTES_MAX } else { PASSWORD_BYTES_MAX };
+        let total = match client.stream.next(bytes) {
+            Ok(Frame::Short) => return Some(0),
+            // The length does not count the tag.
+            Ok(Frame::Message { total, here, .. }) if total <= length_max + 1 => match here == total {
+                true => total,
+                false => return Some(0),
+            },
+            _ => {
+                let error = ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid message length");
+                self.refuse_client(now, id, &error.routine("pq_getmessage"), io);
+                return None;
+            }
+        };
         let Phase::Password(login, challenge) = std::mem::replace(&mut client.phase, Phase::Startup) else {
             return Some(0);
         };
@@ -236,7 +230,7 @@ impl Engine {
     ) -> Result<(), ErrorResponse> {
         match challenge {
             Challenge::Md5(salt, stored) => {
-                let given = message::split_cstr(body).map_or(body, |(given, _)| given);
+                let given = read_password(body)?;
                 if !stored.is_some_and(|stored| md5::verify(&stored, salt, given)) {
                     return Err(self.wrong_password(&login.wish.user));
                 }
@@ -333,10 +327,10 @@ impl Engine {
     ) -> Result<(), ErrorResponse> {
         self.check_asked(&login)?;
         check_certificate(&login)?;
+        io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         self.check_role(&login)?;
         let LoginRequest { wish: Wish { request, user, database, .. }, credentials, .. } = login;
         self.clients[id].rule = None;
-        io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         if self.is_console(&database) {
             return self.enter_console(id, &user, io);
         }
@@ -440,6 +434,23 @@ impl Engine {
     }
 }
 
+/// Refuses a connection for replication, and a value that is none. Of several, the last one counts, and each has to be
+/// right.
+fn check_replication(request: &SessionRequest) -> Result<(), ErrorResponse> {
+    let is_asked_for = |value: &str| value == "database" || says(value, true);
+    if let Some(value) = request.all("replication").find(|value| !is_asked_for(value) && !says(value, false)) {
+        let error = format!("invalid value for parameter \"replication\": \"{value}\"");
+        let hint = "Valid values are: \"false\", 0, \"true\", 1, \"database\".";
+        return Err(ErrorResponse::fatal(sqlstate::INVALID_PARAMETER_VALUE, error).hint(hint).routine(READS_STARTUP));
+    }
+    if request.get("replication").is_some_and(is_asked_for) {
+        let error = "replication connections can't go through the pool";
+        let hint = "Connect to the PostgreSQL server itself.";
+        return Err(ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint));
+    }
+    Ok(())
+}
+
 /// Whether a text stands for that truth value, as PostgreSQL reads one (`parse_bool`): a beginning that no word for the
 /// other has is enough.
 fn says(text: &str, truth: bool) -> bool {
@@ -458,19 +469,40 @@ fn says(text: &str, truth: bool) -> bool {
 pub(super) const READS_STARTUP: &str = "ProcessStartupPacket";
 
 /// A name as PostgreSQL takes it from a startup packet (`ProcessStartupPacket`): as much of it as names have, which it
-/// cuts without an eye to characters.
-fn shortened(mut name: String) -> String {
-    if name.len() > NAME_BYTES_MAX {
-        name.truncate((0..=NAME_BYTES_MAX).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default());
+/// cuts without an eye to characters. Half a character is shown as a replacement, and is longer than names are, so that
+/// it is nobody's and nothing's.
+fn shortened(name: String) -> String {
+    match name.as_bytes().get(..NAME_BYTES_MAX) {
+        Some(beginning) if name.len() > NAME_BYTES_MAX => {
+            let mut name = String::from_utf8_lossy(beginning).into_owned();
+            if std::str::from_utf8(beginning).is_err() && name.len() <= NAME_BYTES_MAX {
+                name.push(char::REPLACEMENT_CHARACTER);
+            }
+            name
+        }
+        _ => name,
     }
-    name
+}
+
+/// The text of a password message (`recv_password_packet`).
+fn read_password(body: &[u8]) -> Result<&[u8], ErrorResponse> {
+    let error = |code, message| ErrorResponse::fatal(code, message).routine("recv_password_packet");
+    match message::split_cstr(body) {
+        Some((b"", b"")) => Err(error(sqlstate::INVALID_PASSWORD, "empty password returned by client")),
+        Some((given, b"")) => Ok(given),
+        _ => Err(error(sqlstate::PROTOCOL_VIOLATION, "invalid password packet size")),
+    }
+}
+
+fn is_asked_by_sasl(phase: &Phase) -> bool {
+    matches!(phase, Phase::Password(_, Challenge::ScramFirst(_) | Challenge::ScramProof(_)))
 }
 
 /// PostgreSQL's words for another message where a password was asked for.
 fn no_password_message(phase: &Phase, came: u8) -> ErrorResponse {
-    let (wanted, routine) = match phase {
-        Phase::Password(_, Challenge::ScramFirst(_) | Challenge::ScramProof(_)) => ("SASL", "CheckSASLAuth"),
-        _ => ("password", "recv_password_packet"),
+    let (wanted, routine) = match is_asked_by_sasl(phase) {
+        true => ("SASL", "CheckSASLAuth"),
+        false => ("password", "recv_password_packet"),
     };
     ErrorResponse::fatal(sqlstate::PROTOCOL_VIOLATION, format!("expected {wanted} response, got message type {came}"))
         .routine(routine)
@@ -528,6 +560,18 @@ fn malformed(error: message::Malformed) -> ErrorResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_half_a_character_is_nobodys() {
+        assert_eq!(shortened("x".repeat(80)), "x".repeat(63));
+        for character in ["ü", "€", "😀"] {
+            for ahead in 60..63 {
+                let name = shortened(["x".repeat(ahead), character.repeat(2)].concat());
+                let is_whole = name.len() == NAME_BYTES_MAX && !name.contains(char::REPLACEMENT_CHARACTER);
+                assert!(is_whole || name.len() > NAME_BYTES_MAX, "{name}");
+            }
+        }
+    }
 
     #[test]
     fn truth_values_are_read_as_postgresql_reads_them() {

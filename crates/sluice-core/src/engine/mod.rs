@@ -58,6 +58,7 @@ mod apart;
 mod backend;
 mod balancers;
 mod begin;
+mod broken;
 mod cancel;
 mod causal;
 mod client_address;

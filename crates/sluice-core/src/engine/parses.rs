@@ -53,7 +53,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return self.parse_lent(seen, parse);
         }
         let statement = self.statement_of(parse.definition, false, known);
-        if self.server.is_none() && !statement.is_accepted() {
+        if self.server.is_none() && !statement.is_accepted_of_late(self.now) {
             return Step::Stop(Stop::NeedServer);
         }
         if let Some(step) = self.before_parse(&statement) {
@@ -64,7 +64,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if names.len() >= NAMES_MAX {
             return self.refuse(too_many_names());
         }
-        names.insert(known_name(parse.name).into(), Prepared::new(statement.clone()));
+        names.insert(known_name(parse.name).into(), Prepared::new(statement.clone(), self.now));
         self.session.note_named(&statement);
         self.parse_shared(statement, Given::Name(parse.name.into()));
         Step::Next
@@ -97,7 +97,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.before_parse(&statement) {
             return step;
         }
-        let given = self.session.set_unnamed(statement.clone(), raw);
+        let given = self.session.set_unnamed(statement.clone(), raw, self.now);
         if !raw {
             self.drop_message(seen);
             self.parse_shared(statement, given);
@@ -105,8 +105,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let server = self.server();
         server.statements.set_unnamed(Some(statement.id));
-        let sent =
-            ParseSent { statement: Some(statement), given: Some(given), ..ParseSent::unfollowed(SentFor::Parse) };
+        let sent = ParseSent {
+            statement: Some(statement),
+            given: Some(given),
+            infers: true,
+            ..ParseSent::unfollowed(SentFor::Parse)
+        };
         self.pass_expecting(seen, Expected::Parse(sent.into()))
     }
 
@@ -120,17 +124,22 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         // Where there is a server, an error comes at the Parse, as it should.
         let there = server.statements.find(statement.id);
         let is_open = server.exchange.replies().decide_status();
-        let is_known = self.usable(&statement, there).is_some() || statement.is_always_accepted();
+        let is_known = self.usable(&statement, there, false).is_some() || statement.is_always_accepted();
+        let is_sure = self.server.as_ref().is_some_and(|server| server.knows_catalogs(self.now))
+            || statement.is_accepted_of_late(self.now);
         let holds =
             self.is_in_transaction() && !statement.is_always_accepted() && !self.is_bound_behind(given.name(), 0);
-        if is_known && (is_open || holds || statement.is_remarked()) {
+        if is_known && (is_open || holds || statement.is_remarked() || !is_sure) {
             // What runs may fail, and the transaction with it: then PostgreSQL parses nothing. Nor does the pool know
-            // what a server has to remark. And a Parse takes its transaction's snapshot, and locks tables.
+            // what a server has to remark, or what catalogs say that have changed unseen. And a Parse takes its
+            // transaction's snapshot, and locks tables.
             self.server().statements.retire(statement.id);
         } else if is_known {
             self.answer(Local::ParseComplete(given));
             return;
         }
+        // It is new there for the Bind as well.
+        self.session.renewed |= statement.is_unnamed() && (!is_known || !is_sure) && !statement.is_remarked();
         self.send_parse(ParseSent::asked(statement, given));
     }
 
@@ -177,13 +186,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let Some(statement) = sent.statement.clone() else { return };
         self.scratch.clear();
         let server = self.server.as_deref_mut().expect("the caller has seen that there is a server");
-        for gone in server.statements.insert(&statement, self.now) {
+        let is_typed = statement.has_types() && !sent.infers;
+        let asks_types = statement.infers_types && !statement.is_accepted_of_late(self.now);
+        for gone in server.statements.insert(&statement, self.now, is_typed) {
             message::put_statement_message(self.scratch, FrontendKind::Close, &gone.name);
             server.exchange.expect(Expected::Evict(gone));
         }
-        Parse::write(self.scratch, &statement.name, &statement.to_parse());
+        match is_typed {
+            true => Parse::write(self.scratch, &statement.name, &statement.to_parse()),
+            false => Parse::write(self.scratch, &statement.name, &statement.definition),
+        }
         let described_as = match &sent.given {
-            Some(Given::Name(name)) if statement.shape().is_none() => Some(DescribedAs(name.clone())),
+            Some(Given::Name(name)) if statement.shape().is_none() || asks_types => Some(DescribedAs(name.clone())),
             _ => None,
         };
         server.exchange.expect(Expected::Parse(sent.into()));

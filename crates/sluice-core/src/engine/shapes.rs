@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use sluice_wire::{
-    BackendKind, FrontendKind,
+    FrontendKind,
     message::{self, FLUSH, NO_DATA, TransactionStatus},
 };
 
@@ -13,7 +13,7 @@ use crate::{
     replies::{Expected, LearnFor, Local, ParseSent, SentFor},
     shape::Shape,
     sql::Effects,
-    statement::{Prepared, Statement},
+    statement::{Prepared, Statement, parameter_description},
 };
 
 use super::{
@@ -24,21 +24,22 @@ use super::{
 
 impl<'a, I: Io> ClientRelay<'a, I> {
     /// The shape that a statement's result had when the client sent its Parse: as it was told, or as whoever prepared
-    /// it first was, if the catalogs have changed since. Where they have not, as far as is known, and PostgreSQL calls
+    /// it first was, if the catalogs have changed since, or the client has used it like that. Where they have not, as far as is known, and PostgreSQL calls
     /// the statement stale, that Parse may have come behind the change.
     pub(super) fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
-        let Prepared { statement, described, .. } = prepared;
+        let Prepared { statement, described, is_bound, .. } = prepared;
         if statement.effects.intersects(Effects::SESSION) {
             // An EXECUTE or FETCH returns what that returns which has the name now.
             return None;
         }
         let version = self.session.pool.catalog.version();
         let has_changed = statement.terms.is_none_or(|terms| terms.catalog != version);
-        described.or_else(|| statement.shape().filter(|_| has_changed && !name.is_empty()))
+        described.or_else(|| statement.shape().filter(|_| (has_changed || *is_bound) && !name.is_empty()))
     }
 
     /// Sees that a statement's result has the shape that it had when the client sent its Parse, before it is used; `there`
-    /// is the one that it has on the server, if that is known. Returns a step where it has not, or where the server has to be asked.
+    /// is the one that it has on the server, if that is known. Returns a step where it has not, or where the server has to
+    /// be asked.
     pub(super) fn check_shape(
         &mut self,
         seen: Seen<'a>,
@@ -87,10 +88,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             None => {}
         }
         // PostgreSQL has analyzed it anew, of the same characters.
-        if self.is_spelled_apart(statement) && self.prepare_apart(statement, sent_for) {
+        if self.is_spelled_apart(statement) && self.prepare_apart(statement, sent_for, false) {
             return None;
         }
-        if !self.server().statements.touch(statement.id) {
+        let there = self.server().statements.find(statement.id);
+        if self.usable(statement, there, true).is_none() {
             self.send_parse(ParseSent::own(statement.clone(), sent_for));
         }
         self.scratch.clear();
@@ -103,19 +105,29 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         None
     }
 
+    /// Whether a shared statement's parameters' types are what PostgreSQL found out of late, and nothing under way may show
+    /// others.
+    fn knows_types(&self, statement: &Statement) -> bool {
+        let exchange = self.server.as_ref().map(|server| &server.exchange);
+        statement.is_accepted_of_late(self.now)
+            && !exchange.is_some_and(|exchange| exchange.replies().learn(statement.id))
+    }
+
     /// Answers a Describe of a named statement that returns no rows: PostgreSQL tells what it knows since the Parse,
     /// whatever has become of the tables that it names. `None` where it may return some.
     pub(super) fn describe_without_result(&mut self, seen: Seen<'a>, name: &[u8], prepared: &Prepared) -> Option<Step> {
         let types = parameters_without_result(prepared, name)?;
+        let Prepared { statement, described, .. } = prepared;
+        if described.is_none() && statement.infers_types && !self.knows_types(statement) {
+            return None;
+        }
         let own_bytes = self.server.as_ref().map_or(0, |server| server.exchange.replies().own_bytes());
         if own_bytes > BACKLOG_HIGH_BYTES {
             return Some(self.wait_for_answers());
         }
         self.drop_message(seen);
         self.session.note_shape(name, prepared.statement.id, Some(Shape::none()));
-        let mut parameters = Vec::new();
-        message::framed(&mut parameters, BackendKind::ParameterDescription, |out| out.extend_from_slice(&types));
-        self.answer(Local::Message(parameters.into(), None));
+        self.answer(Local::Message(parameter_description(&types).into(), None));
         self.answer(Local::Message(NO_DATA.into(), None));
         Some(Step::Next)
     }

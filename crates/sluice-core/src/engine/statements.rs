@@ -16,7 +16,7 @@ use crate::{
     server::{There, Turn},
     shape::Shape,
     sql::{self, Effects, Ending},
-    statement::{NameTag, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
+    statement::{NameTag, Open, Prepared, Statement, StatementId, Terms, Unnamed, known_name},
 };
 
 use super::{
@@ -38,6 +38,9 @@ enum Meaning {
     Missing,
 }
 
+/// Bytes that may follow a Bind in its batch: a Describe, an Execute and a Sync.
+const REST_BYTES: usize = 64;
+
 impl<'a, I: Io> ClientRelay<'a, I> {
     /// Without a server: names can be given and forgotten, and that is all.
     pub(super) fn statement_without_server(&mut self, seen: Seen<'a>) -> Step {
@@ -54,7 +57,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 // Held until it is used, so that no other worker makes room in its place.
                 let terms = self.terms(parse.name.is_empty());
                 let known = terms.and_then(|terms| self.known(parse.definition, terms));
-                let known = known.filter(|statement| statement.is_accepted());
+                let known = known.filter(|statement| statement.is_accepted_of_late(self.now));
                 let servable = (!self.has_begun_with_snapshot() || self.is_bound_behind(parse.name, 1))
                     && (known.is_some() || self.begins(&parse))
                     && if parse.name.is_empty() {
@@ -130,7 +133,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             FrontendKind::Bind => Expected::Bind(None, Portal::Unnamed),
             FrontendKind::Describe => Expected::Describe(None, None),
             FrontendKind::Close => Expected::Close(None),
-            _ => Expected::Execute(Portal::Unnamed),
+            _ => Expected::Execute { portal: Portal::Unnamed, rows_max: 0 },
         };
         self.pass_expecting(seen, expected);
         if seen.kind == FrontendKind::Execute {
@@ -151,14 +154,18 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                     return Step::Next;
                 }
                 self.restore_within(b"");
-                let portal = message::split_cstr(seen.body).map_or(&b""[..], |(portal, _)| portal);
+                let (portal, rest) = message::split_cstr(seen.body).unwrap_or_default();
+                let rows_max = rest.first_chunk().map_or(0, |rows| u32::from_be_bytes(*rows));
                 self.server().exchange.run_portal(portal);
-                self.pass_expecting(seen, Expected::Execute(Portal::of(portal)));
+                self.pass_expecting(seen, Expected::Execute { portal: Portal::of(portal), rows_max });
                 self.server().exchange.note_execute();
                 Step::Next
             }
             FrontendKind::Parse => match Parse::read(seen.body) {
                 Ok(parse) => {
+                    if let Some(step) = self.part_batch() {
+                        return step;
+                    }
                     self.restore_within(parse.query);
                     self.parse(seen, parse, None)
                 }
@@ -170,27 +177,27 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// Sees that the server has a shared statement before it is used, and that the use can be repeated if the
-    /// statement proves stale. `there` is the statement as the server has it; `shape_free`: the client does not know the
-    /// shape of the result. Returns that, if the server has described it.
+    /// statement proves stale. `there` is the statement as the server has it; `open` is what the client can't count on.
+    /// Returns that, if the server has described it.
     fn ensure(
         &mut self,
         statement: &Arc<Statement>,
         there: Option<There>,
-        shape_free: bool,
+        open: Open,
         sent_for: SentFor,
     ) -> Option<Shape> {
-        let there = self.usable(statement, there);
+        let there = self.usable(statement, there, !open.types);
         let server = self.server();
         if !server.session.is_plain() && statement.terms.is_some() {
             server.statements.taint(statement.id);
         }
         let Some(there) = there else {
-            self.send_parse(ParseSent::own(statement.clone(), sent_for));
+            self.send_parse(ParseSent::own_of(statement.clone(), sent_for, open.types));
             return None;
         };
         if server.is_fresh() {
             self.flush();
-            self.server().exchange.replay().begin(statement.clone(), shape_free);
+            self.server().exchange.replay().begin(statement.clone(), open);
         }
         there.shape
     }
@@ -231,7 +238,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if names.statement.is_empty() && self.is_unnamed_open() {
             return self.wait_for_answers();
         }
-        if let Some(step) = self.wait_for_name(names.statement).or_else(|| self.reread(names.statement)) {
+        let step = self.wait_for_name(names.statement).or_else(|| self.part_batch());
+        if let Some(step) = step.or_else(|| self.reread(names.statement)) {
             return step;
         }
         let meaning = self.meaning(names.statement);
@@ -239,7 +247,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.server().exchange.bind_portal(names.portal, None, None, Turn::default());
         }
         let is_command = match &meaning {
-            Meaning::Shared(prepared) => prepared.statement.is_always_accepted(),
+            Meaning::Shared(prepared) => prepared.statement.is_command(),
             Meaning::Raw | Meaning::Servers | Meaning::Missing => true,
         };
         if is_command && let Some(step) = self.bind_own(seen, &names) {
@@ -321,19 +329,21 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn bind_shared(&mut self, seen: Seen<'a>, names: BindNames<'a>, prepared: Prepared) -> Step {
         let described = self.shape_as_parsed(&prepared, names.statement);
-        let Prepared { statement, .. } = prepared;
+        let open = prepared.open(described, self.now);
+        let Prepared { statement, is_bound, .. } = prepared;
         if self.may_name_custom(statement.effects, seen) {
             return Step::Incomplete(seen.total);
         }
         self.flush();
         self.restore_within(statement.query());
-        if statement.is_unnamed() && !self.session.renewed && !self.can_be_healed() {
+        let is_kept = self.server().exchange.replay().has_room(statement.id, seen.total + REST_BYTES);
+        if statement.is_unnamed() && !self.session.renewed && !is_kept && !self.can_be_healed() {
             // What the client's own Parse would have been: it is prepared again in what follows.
             self.session.renewed = true;
             let server = self.server();
             server.statements.retire(statement.id);
         }
-        if let Some(step) = self.expect_effects(seen, &names, &statement) {
+        if let Some(step) = self.expect_effects(seen, &names, &statement, open.types) {
             return step;
         }
         let there = self.server().statements.find(statement.id);
@@ -349,7 +359,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.check_shape(seen, &statement, described, shape) {
             return step;
         }
-        let known = self.ensure(&statement, there, described.is_none(), SentFor::Use);
+        let known = self.ensure(&statement, there, open, SentFor::Use);
         if names.portal.is_empty() && (described.is_none() || described != known) {
             self.session.bound = Some((statement.clone(), DescribedAs(names.statement.into())));
         }
@@ -363,6 +373,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let called = Called { statement, by: NameTag::of(names.statement) };
         server.exchange.expect(Expected::Bind(Some(called), Portal::of(names.portal)));
+        if !is_bound {
+            self.session.note_bound(names.statement);
+        }
         self.replace_head(seen, names.bytes);
         Step::Next
     }
@@ -374,8 +387,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 
     /// Does what has to be done before a shared statement is bound, and notes what running it does besides reading and
-    /// writing rows. Returns a step where something has to be done or waited for before.
-    fn expect_effects(&mut self, seen: Seen<'a>, names: &BindNames<'a>, statement: &Arc<Statement>) -> Option<Step> {
+    /// writing rows; `infers`: its client has not been told its parameters' types. Returns a step where something has to
+    /// be done or waited for before.
+    fn expect_effects(
+        &mut self,
+        seen: Seen<'a>,
+        names: &BindNames<'a>,
+        statement: &Arc<Statement>,
+        infers: bool,
+    ) -> Option<Step> {
         let has_effects = !(statement.effects - Effects::USES_SEQUENCE).is_empty();
         let is_plain = !has_effects && statement.leads_to.is_none() && statement.ends == Ending::None;
         if is_plain {
@@ -388,7 +408,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.lend(&meant, Bearer::Batch) {
             return Some(step);
         }
-        if self.prepare_apart(statement, SentFor::Use) {
+        if self.prepare_apart(statement, SentFor::Use, infers) {
             return Some(Step::Stop(Stop::Hold));
         }
         if let Some(step) = self.prepare_for(effects_with(statement.effects, &meant), statement.query()) {
@@ -424,13 +444,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if let Some(step) = self.describe_without_result(seen, name, &prepared) {
                     return step;
                 }
+                let open = prepared.open(described, self.now);
                 let Prepared { statement, .. } = prepared;
                 self.flush();
                 let meant = self.meant_by(statement.effects, statement.query());
                 if let Some(step) = self.lend(&meant, Bearer::Batch) {
                     return step;
                 }
-                if self.prepare_apart(&statement, SentFor::Describe) {
+                if self.prepare_apart(&statement, SentFor::Describe, open.types) {
                     return Step::Stop(Stop::Hold);
                 }
                 let there = self.server().statements.find(statement.id);
@@ -443,21 +464,23 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 if let Some(step) = self.check_shape(seen, &statement, described, shape) {
                     return step;
                 }
-                self.ensure(&statement, there, described.is_none(), SentFor::Describe);
+                self.ensure(&statement, there, open, SentFor::Describe);
                 self.drop_message(seen);
                 self.scratch.clear();
                 message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
                 let described_as = self.note_description(Some((statement.id, DescribedAs(name.into()))));
                 let server = self.server();
-                server.exchange.expect(Expected::Describe(Some(statement), described_as));
+                let called = Called { statement, by: NameTag::of(name) };
+                server.exchange.expect(Expected::Describe(Some(called), described_as));
                 self.send_scratch();
                 Step::Next
             }
             Meaning::Raw => {
                 // Another server may have to give the same, later.
                 let statement = self.statement_named(name).cloned();
+                let called = statement.map(|statement| Called { statement, by: NameTag::of(name) });
                 let described_as = Some(DescribedAs(name.into()));
-                self.pass_expecting(seen, Expected::Describe(statement, described_as))
+                self.pass_expecting(seen, Expected::Describe(called, described_as))
             }
             Meaning::Servers => self.pass_expecting(seen, Expected::Describe(None, None)),
             Meaning::Missing => self.pass_missing(seen, name),
@@ -469,8 +492,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let bound = self.session.bound.take().filter(|_| name.is_empty());
         let statement = bound.as_ref().map(|(statement, _)| statement.clone());
         let described_as = self.note_description(bound.map(|(statement, described_as)| (statement.id, described_as)));
-        let statement = statement.filter(|_| described_as.is_some());
-        self.pass_expecting(seen, Expected::Describe(statement, described_as))
+        let called = statement.zip(described_as.as_ref());
+        let called = called.map(|(statement, described_as)| Called { statement, by: described_as.by() });
+        self.pass_expecting(seen, Expected::Describe(called, described_as))
     }
 
     /// Notes the shape that a Describe tells the client: now if it is known, otherwise when the answer comes.

@@ -10,13 +10,13 @@ use sluice_wire::{
 use crate::{
     io::Io,
     profile::Profile,
-    restoring::{characteristics, restoring},
+    restoring::restoring,
     server::There,
     sql::{self, CustomNames, Effects},
     statement::{Knowledge, Prepared, Statement, Terms, known_name},
 };
 
-use super::frontend::{ClientRelay, Seen, Step};
+use super::frontend::{ClientRelay, Seen, Step, Stop};
 
 impl<I: Io> ClientRelay<'_, I> {
     /// The terms of a statement that is parsed now; `None` where nobody can say what PostgreSQL makes of it.
@@ -97,14 +97,14 @@ impl<I: Io> ClientRelay<'_, I> {
         Some(prepared)
     }
 
-    /// A statement as the server has it, if it has it and it may be used like that. One that must be prepared again
-    /// before that is closed there.
-    pub(super) fn usable(&mut self, statement: &Statement, there: Option<There>) -> Option<There> {
+    /// A statement as the server has it, if it has it and it may be used like that; `is_told` says that the client may
+    /// know its parameters' types. One that must be prepared again before that is closed there.
+    pub(super) fn usable(&mut self, statement: &Statement, there: Option<There>, is_told: bool) -> Option<There> {
         let now = self.now;
         let server = self.server.as_deref_mut()?;
         let there = there?;
         let is_old = statement.is_unnamed() && server.is_too_old(there.since, now);
-        let is_of_other_types = statement.has_types() && !there.is_typed;
+        let is_of_other_types = is_told && statement.has_types() && !there.is_typed;
         if is_old || is_of_other_types {
             server.statements.retire(statement.id);
             return None;
@@ -157,16 +157,35 @@ impl<I: Io> ClientRelay<'_, I> {
     /// the batch goes by them; `text` comes next, if it is known.
     pub(super) fn restore_within(&mut self, text: &[u8]) {
         let resets = self.server.as_deref_mut().and_then(|server| server.exchange.take_done_resets(text));
-        let Some((resets, is_late)) = resets else { return };
+        let Some(resets) = resets else { return };
         self.flush();
-        let mut own = restoring(&self.session.start, &resets);
-        if resets.may_discard() && !is_late {
-            // What follows is another transaction, which has begun by the server's own settings.
-            own.extend(characteristics(&self.session.start));
-        }
-        for sql in own {
+        for sql in restoring(&self.session.start, &resets) {
             self.put_own(Some(&sql));
         }
+    }
+
+    /// Ends a batch that has discarded all ahead of a message that goes on with it. What discards all is committed at
+    /// once: behind a Sync the rest is as it would be without, and begins by what its client began with. In the same
+    /// batch that would be undone with a transaction, and some commands have to stand alone. Returns a step where that
+    /// is under way.
+    pub(super) fn part_batch(&mut self) -> Option<Step> {
+        let exchange = &self.server.as_deref()?.exchange;
+        let may_part = exchange.may_be_behind_discard() && exchange.prepares();
+        if !may_part || self.session.start.settings().is_empty() {
+            return None;
+        }
+        if exchange.owes() {
+            // Where it has failed, what follows is skipped.
+            return Some(self.wait_for_answers());
+        }
+        if !exchange.is_behind_discard() {
+            return None;
+        }
+        self.flush();
+        self.scratch.clear();
+        let resets = self.server().exchange.take_resets();
+        self.send_own_sync(resets);
+        Some(Step::Stop(Stop::Hold))
     }
 
     /// Notes what a statement may do that is about to be sent. Returns a step where something has to be done before.
@@ -218,8 +237,7 @@ impl<I: Io> ClientRelay<'_, I> {
     /// A parameter may name a custom setting that is about to be made. So many bytes stand in front of the parameters.
     pub(super) fn note_customs(&mut self, effects: Effects, seen: Seen<'_>, bytes_before: usize) {
         if self.is_probed() && effects.intersects(Effects::STATE) {
-            let names = CustomNames::of_parameters(&seen.body[bytes_before..], seen.is_whole());
-            self.server().expect_customs(names);
+            self.server().expect_parameters(&seen.body[bytes_before..], seen.is_whole());
         }
     }
 }

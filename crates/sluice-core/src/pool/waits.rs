@@ -21,6 +21,9 @@ impl PoolState {
         if std::mem::take(&mut self.waits_anew) {
             self.waits_from = now;
         }
+        if std::mem::take(&mut self.has_recovered) {
+            self.recovered_at = now;
+        }
         let from = self.waits_from;
         let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
         if let Some(why) = self.held.clone() {
@@ -38,15 +41,19 @@ impl PoolState {
             refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
             limit = limit.max(self.settings.wait_timeout);
         }
-        if self.waiters.front().is_some_and(|waiter| waited(waiter) >= limit) {
+        // A primary that comes and goes makes no wait longer than one for it and one for a server.
+        let (recovered, longest) = (self.recovered_at, self.settings.failover_timeout.unwrap_or_default() + limit);
+        let is_due =
+            |waiter: &Waiter| now.since(waiter.since.max(from).max(recovered)) >= limit || waited(waiter) >= longest;
+        if self.waiters.front().is_some_and(is_due) {
             let error = Arc::new(self.wait_error());
-            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
+            refused.extend(self.refuse_while(is_due, &error));
         }
         refused
     }
 
     /// The reason why connecting fails, while nothing is open.
-    fn obstacle(&self) -> Option<Arc<ErrorResponse>> {
+    pub(super) fn obstacle(&self) -> Option<Arc<ErrorResponse>> {
         let failed = self.trouble.as_ref().map(|trouble| &trouble.error).or(self.nowhere.as_ref())?;
         (self.open as usize == self.connecting.len()).then(|| failed.clone())
     }

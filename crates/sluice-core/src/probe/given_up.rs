@@ -33,11 +33,16 @@ pub(super) struct GivenUp {
 impl GivenUp {
     /// Notes a text; these settings it names in SET.
     pub(super) fn note_text(&mut self, text: &[u8], named: &BTreeSet<String>) {
-        let has = |word: &[u8]| text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
-        let may_set_any = has(b"set_config");
+        let may_set_any = sql::has_word(text, b"set_config");
         let names = [ROLE, SESSION_AUTHORIZATION].into_iter();
         self.set.extend(names.filter(|name| may_set_any || named.contains(*name)));
+        self.note_users(sql::users_set_by_code(text));
         self.may_take_any |= sql::may_set_null(text);
+    }
+
+    /// Notes users that code sets.
+    pub(super) fn note_users(&mut self, set: BTreeSet<&'static str>) {
+        self.set.extend(set);
     }
 
     /// Notes settings that the client has reset. It waits for the probe that comes behind them.

@@ -94,21 +94,32 @@ const LIBRARIES: &str = "\
         FROM pg_catalog.pg_proc p WHERE p.probin IS NOT NULL \
         AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid);";
 
-/// Has the rest of the probe run with these switched off, and says what they were.
+/// Has the rest of the probe run with these switched off, and says what they were. `jit` comes first.
 pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
+    let names = match names {
+        ["jit", others @ ..] => {
+            put_without_jit(sql);
+            others
+        }
+        others => others,
+    };
     if names.is_empty() {
         return;
     }
     let (mut was, mut sets) = (String::new(), String::new());
     for name in names {
-        let off = if *name == "jit" { "off" } else { "0" };
         let _ = write!(was, ",pg_catalog.current_setting('{name}')");
-        let _ = write!(sets, ",pg_catalog.set_config('{name}','{off}',true)");
+        let _ = write!(sets, ",pg_catalog.set_config('{name}','0',true)");
     }
     let _ = write!(
         sql,
         "SELECT pg_catalog.concat('was=',pg_catalog.concat_ws(','{was}),pg_catalog.left(pg_catalog.concat(''{sets}),0));"
     );
+}
+
+/// Has nothing compiled from here on, and says what `jit` was: without a plan, which could be compiled itself.
+pub(super) fn put_without_jit(sql: &mut String) {
+    sql.push_str("SHOW jit;SET LOCAL jit = off;");
 }
 
 /// Switches `statement_timeout` off, and says before what it was, and what it is by itself.

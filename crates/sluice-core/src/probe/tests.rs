@@ -3,7 +3,8 @@ use std::fmt::Write;
 use super::*;
 
 /// A server's own values.
-const OWN: &[(&str, &str)] = &[("TimeZone", "UTC"), ("jit", "on"), ("statement_timeout", "0"), ("work_mem", "4MB")];
+const OWN: &[(&str, &str)] =
+    &[("TimeZone", "UTC"), ("cpu_tuple_cost", "0.01"), ("jit", "on"), ("statement_timeout", "0"), ("work_mem", "4MB")];
 
 fn profile(pairs: &[(&str, &str)]) -> Profile {
     Profile::new(pairs.iter().map(|(name, value)| (name.to_string(), value.as_bytes().into())).collect())
@@ -71,10 +72,14 @@ impl Session {
 
     /// Answers one query as PostgreSQL would.
     fn answer(&mut self, sql: &str) {
+        let before = self.set.clone();
+        if sql.contains("SHOW jit;SET LOCAL jit = off;") {
+            let jit = self.value("jit").unwrap_or_default().to_owned();
+            self.probe.hear(&jit);
+            self.set.push(("jit", "off"));
+        }
         if sql.contains("'was='") {
-            let was = ["statement_timeout", "jit"].into_iter().filter(|name| sql.contains(&format!("'{name}',")));
-            let was: Vec<_> = was.map(|name| self.value(name).unwrap_or_default()).collect();
-            let row = format!("was={}", was.join(","));
+            let row = format!("was={}", self.value("statement_timeout").unwrap_or_default());
             self.probe.hear(&row);
         }
         let mut row = format!("pins= statements=0 schema=0 conf={}", self.conf);
@@ -84,7 +89,8 @@ impl Session {
             let _ = write!(row, "{} values={}", self.customs(), hex(values.join("\x01").as_bytes()));
         } else {
             let is_set = |name: &str| self.set.iter().any(|(known, _)| *known == name);
-            let values = OWN.iter().map(|(name, value)| match is_set(name) {
+            // What RESET goes back to is told of settings without a unit.
+            let values = OWN.iter().map(|(name, value)| match is_set(name) && *name != "jit" {
                 true => (*name).to_owned(),
                 false => format!("{name}\x02{value}"),
             });
@@ -96,6 +102,7 @@ impl Session {
                 .collect();
             let _ = write!(row, " set={} defaults={}", set.join(","), hex(values.join("\x01").as_bytes()));
         }
+        self.set = before;
         self.probe.hear(&row);
         if sql.contains("probin") {
             self.probe.hear(&format!("libraries={}", hex(self.libraries)));
@@ -224,10 +231,7 @@ fn a_probe_is_ended_by_no_time_out_and_is_not_compiled() {
     let sql = session
         .probe
         .ask(session.now, session.circumstances(&profile(&[("jit_above_cost", "0")]), &Customs::default()));
-    assert!(
-        sql.starts_with("SELECT pg_catalog.concat('was='") && sql.contains("set_config('jit','off',true)"),
-        "{sql}"
-    );
+    assert!(sql.starts_with("SHOW jit;SET LOCAL jit = off;"), "{sql}");
     // Where it has to be read in full after that, the time-out is known.
     let mut session = Session::seen();
     session.probe.note_text(b"SELECT f()");
@@ -235,6 +239,39 @@ fn a_probe_is_ended_by_no_time_out_and_is_not_compiled() {
     session.conf = "b";
     assert_eq!(session.depths(), "brief full");
     assert_eq!(session.profile, profile(&[("statement_timeout", "1ms")]));
+}
+
+#[test]
+fn costs_that_a_client_sets_have_no_probe_compiled() {
+    const OFF: &str = "SHOW jit;SET LOCAL jit = off;";
+    let (none, made) = (Profile::default(), Customs::default());
+    for name in ["cpu_tuple_cost", "cpu_operator_cost", "seq_page_cost", "enable_nestloop", "jit_above_cost"] {
+        for mut session in [Session::seen(), Session::new()] {
+            let there = profile(&[(name, "1e300")]);
+            assert!(session.probe.ask(session.now, session.circumstances(&there, &made)).starts_with(OFF), "{name}");
+        }
+        for text in [format!("SET {name} = '1e300'"), format!("DO $$ BEGIN SET {name} = '1e300'; END $$")] {
+            for mut session in [Session::seen(), Session::new()] {
+                assert!(!session.probe.ask(session.now, session.circumstances(&none, &made)).starts_with(OFF));
+                session.probe.note_text(text.as_bytes());
+                assert!(session.probe.ask(session.now, session.circumstances(&none, &made)).starts_with(OFF), "{text}");
+            }
+        }
+    }
+    // What `jit` was counts, whatever the probe has made of it.
+    let costs = ("cpu_tuple_cost", "1e300");
+    for (before, jit, after) in
+        [(None, None, None), (None, Some("off"), Some("off")), (Some("on"), Some("on"), Some("on"))]
+    {
+        for (mut session, depth) in [(Session::seen(), "brief"), (Session::new(), "full")] {
+            session.profile = profile(before.map(|jit| ("jit", jit)).as_slice());
+            session.probe.note_text(b"SET cpu_tuple_cost = '1e300'");
+            session.set = [Some(costs), jit.map(|jit| ("jit", jit))].into_iter().flatten().collect();
+            let expected: Vec<_> = [Some(costs), after.map(|jit| ("jit", jit))].into_iter().flatten().collect();
+            let expected = profile(&expected);
+            assert_eq!((session.depths().as_str(), &session.profile), (depth, &expected), "{jit:?}");
+        }
+    }
 }
 
 #[test]
@@ -269,6 +306,9 @@ fn users_that_a_client_began_with_are_given_up_by_what_texts_say() {
         (&began, "SET ROLE NONE", &only("role")),
         (&began, "SELECT set_config('role', 'none', false)", &left.to_vec()),
         (&began, "SET SESSION AUTHORIZATION app", &left.to_vec()),
+        (&began, "DO $$ BEGIN SET ROLE NONE; END $$", &only("role")),
+        (&began, "SELECT f('session_authorization', 'app')", &left.to_vec()),
+        (&began, "DO $$ BEGIN RESET ROLE; END $$", &vec![]),
         (&began, "SELECT f()", &vec![]),
         (&began, "SET ROLE NONE; RESET ROLE", &vec![]),
         (&began, "RESET ROLE; SET ROLE NONE", &only("role")),

@@ -7,7 +7,7 @@ use sluice_wire::ErrorResponse;
 use crate::{
     amended::Amended,
     sql::{Begin, Reset},
-    statement::{NameTag, OnServer, Prepared, Statement, Unnamed},
+    statement::{NameTag, OnServer, Prepared, Statement, StatementId, Unnamed},
 };
 
 /// An answer that is still to come. Small, since each is moved into a queue and out of it: what is large and rare stands
@@ -28,22 +28,28 @@ pub enum Expected {
     },
     /// To a Sync: ReadyForQuery. With the settings that its batch resets.
     Sync(Option<Box<Reset>>),
-    /// To a Sync of Sluice's own, in place of a client's Flush: the client never sees the answer.
-    OwnSync,
+    /// To a Sync of Sluice's own, in place of a client's Flush or in the midst of a batch: the client never sees the
+    /// answer. With the settings that what it ends resets.
+    OwnSync(Option<Box<Reset>>),
     /// To a Parse.
     Parse(Box<ParseSent>),
     /// To a Bind, of a shared statement or of one the server alone knows.
     Bind(Option<Called>, Portal),
     /// To a Bind of a stand-in for the statement that the client knows by that name.
     BindStandIn(Box<[u8]>),
-    /// To a Describe of a statement or portal.
-    Describe(Option<Arc<Statement>>, Option<DescribedAs>),
+    /// To a Describe of a statement or portal; with the name by which its shape is to be noted.
+    Describe(Option<Called>, Option<DescribedAs>),
     /// To a Describe of Sluice's own, of a shared statement: the client never sees the answer.
     Learn(Arc<Statement>, LearnFor),
     /// To a message that makes no sense, or speaks of a statement that is not there: an error.
     Fault,
     /// To an Execute.
-    Execute(Portal),
+    Execute {
+        /// The portal.
+        portal: Portal,
+        /// The rows that it gives at most; 0: all.
+        rows_max: u32,
+    },
     /// To a client's Close; of a statement whose name is lent, if one stands here.
     Close(Option<Box<[u8]>>),
     /// To a Close of a shared statement that had to make room: the client never sees the answer.
@@ -74,6 +80,13 @@ pub struct Called {
     pub statement: Arc<Statement>,
     /// The name, in short.
     pub by: NameTag,
+}
+
+impl Called {
+    /// Whether it is that one, by that name.
+    pub fn is(&self, id: StatementId, by: NameTag) -> bool {
+        self.statement.id == id && self.by == by
+    }
 }
 
 /// A portal.
@@ -107,6 +120,13 @@ pub enum LearnFor {
 #[derive(Debug)]
 pub struct DescribedAs(pub Box<[u8]>);
 
+impl DescribedAs {
+    /// The name, in short.
+    pub fn by(&self) -> NameTag {
+        NameTag::of(&self.0)
+    }
+}
+
 /// A Parse on its way.
 #[derive(Debug)]
 pub struct ParseSent {
@@ -118,11 +138,18 @@ pub struct ParseSent {
     pub sent_for: SentFor,
     /// The name that the client has by it, unless it fails.
     pub given: Option<Given>,
+    /// Whether PostgreSQL finds out itself the parameters' types that the client left open: it has been told none.
+    pub infers: bool,
     /// The name in the client's Parse, where it was sent by another one that is not its own.
     pub again: Option<Box<[u8]>>,
 }
 
 impl ParseSent {
+    /// One of Sluice's own, of a shared statement; with the parameters' types that clients were told, unless `infers`.
+    pub fn own_of(statement: Arc<Statement>, sent_for: SentFor, infers: bool) -> Self {
+        Self { infers, ..Self::own(statement, sent_for) }
+    }
+
     /// One of Sluice's own, of a shared statement.
     pub fn own(statement: Arc<Statement>, sent_for: SentFor) -> Self {
         Self { statement: Some(statement), by: By::Shared, ..Self::unfollowed(sent_for) }
@@ -130,12 +157,12 @@ impl ParseSent {
 
     /// The client's own, of a shared statement.
     pub fn asked(statement: Arc<Statement>, given: Given) -> Self {
-        Self { given: Some(given), ..Self::own(statement, SentFor::Parse) }
+        Self { given: Some(given), infers: true, ..Self::own(statement, SentFor::Parse) }
     }
 
     /// One that makes nothing which is followed.
     pub fn unfollowed(sent_for: SentFor) -> Self {
-        Self { statement: None, by: By::None, sent_for, given: None, again: None }
+        Self { statement: None, by: By::None, sent_for, given: None, infers: false, again: None }
     }
 
     /// Whether the client asked for it and gets the answer.
@@ -257,7 +284,7 @@ impl Expected {
 
     /// Whether it ends with a ReadyForQuery.
     pub fn is_request(&self) -> bool {
-        matches!(self, Self::Query { .. } | Self::Sync(_) | Self::OwnSync | Self::Own(_))
+        matches!(self, Self::Query { .. } | Self::Sync(_) | Self::OwnSync(_) | Self::Own(_))
     }
 
     /// The turn of the unnamed statement that it gives.
@@ -299,18 +326,18 @@ impl Expected {
     /// The settings that a Query or a batch resets, which its ReadyForQuery ends.
     pub(super) fn resets_mut(&mut self) -> Option<&mut Option<Box<Reset>>> {
         match self {
-            Self::Query { resets, .. } | Self::Sync(resets) => Some(resets),
+            Self::Query { resets, .. } | Self::Sync(resets) | Self::OwnSync(resets) => Some(resets),
             _ => None,
         }
     }
 
     /// Whether it is to something that has run, or ends a batch that may have.
     pub(super) fn decides_status(&self) -> bool {
-        matches!(self, Self::Query { .. } | Self::Execute(_) | Self::Sync(_))
+        matches!(self, Self::Query { .. } | Self::Execute { .. } | Self::Sync(_))
     }
 
     pub(super) fn is_resetting(&self) -> bool {
-        matches!(self, Self::Query { resets: Some(_), .. } | Self::Sync(Some(_)))
+        matches!(self, Self::Query { resets: Some(_), .. } | Self::Sync(Some(_)) | Self::OwnSync(Some(_)))
     }
 
     /// The bytes of a message of Sluice's own.

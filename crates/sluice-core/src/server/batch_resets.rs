@@ -24,8 +24,6 @@ pub(super) struct BatchResets {
     resets: Option<Reset>,
     /// Whether a portal was run since they were put in place again.
     is_done: bool,
-    /// Whether a query may have run behind them before they could be.
-    is_late: bool,
     portals: BTreeMap<Box<[u8]>, Act>,
 }
 
@@ -75,19 +73,12 @@ impl BatchResets {
         self.resets.as_ref().filter(|_| self.is_done)
     }
 
-    /// A query may run before they are put in place again.
-    pub(super) fn come_late(&mut self) {
-        self.is_late = true;
-    }
-
     /// They are put in place again for what follows in the batch: nothing is left to be done about them at its end.
-    /// With them, whether that comes late, behind a query.
-    pub(super) fn take_done(&mut self) -> Option<(Reset, bool)> {
+    pub(super) fn take_done(&mut self) -> Option<Reset> {
         if !std::mem::take(&mut self.is_done) {
             return None;
         }
-        let is_late = std::mem::take(&mut self.is_late);
-        Some((self.resets.replace(Reset::default())?, is_late))
+        self.resets.replace(Reset::default())
     }
 
     /// The batch goes on, where its end was taken to have come.
@@ -103,7 +94,7 @@ impl BatchResets {
 
     /// The batch ends.
     pub(super) fn take(&mut self) -> Option<Reset> {
-        (self.is_done, self.is_late) = (false, false);
+        self.is_done = false;
         self.resets.take()
     }
 
@@ -154,7 +145,7 @@ mod tests {
         assert!(batch.done().is_some_and(|resets| !resets.covers("work_mem")));
         bind(&mut batch, "b", "select 1");
         batch.run(b"b");
-        assert!(batch.take_done().is_some_and(|(resets, _)| !resets.covers("datestyle")), "it is another portal");
+        assert!(batch.take_done().is_some_and(|resets| !resets.covers("datestyle")), "it is another portal");
         assert!(batch.take_done().is_none());
     }
 

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod copies;
+mod names;
 mod resets;
 
 use sluice_wire::{FrontendKind, message::TransactionStatus};
@@ -14,7 +15,7 @@ use sluice_wire::{FrontendKind, message::TransactionStatus};
 use crate::{
     replies::{Expected, LearnFor, Own, Replies},
     sql::{self, Reset},
-    statement::{Unnamed, known_name},
+    statement::known_name,
     time::Time,
 };
 
@@ -66,6 +67,8 @@ pub struct Exchange {
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
+    /// Whether nothing has run since.
+    is_behind_discard: bool,
     implicit: Implicit,
     copies: Copies,
 }
@@ -150,6 +153,7 @@ impl Exchange {
             left: Left::Nothing,
             has_run: false,
             has_discarded: false,
+            is_behind_discard: false,
             implicit: Implicit::default(),
             copies: Copies::default(),
         }
@@ -274,7 +278,7 @@ impl Exchange {
             | Expected::Refused(_)
             | Expected::Learn(_, LearnFor::Parse(_))
             | Expected::Begin(_) => self.extend_batch(Batch::Prepares),
-            Expected::Bind(..) | Expected::BindStandIn(_) | Expected::Execute(_) => self.extend_batch(Batch::Runs),
+            Expected::Bind(..) | Expected::BindStandIn(_) | Expected::Execute { .. } => self.extend_batch(Batch::Runs),
             Expected::Learn(_, LearnFor::Describe | LearnFor::Use) => {
                 self.extend_batch(Batch::Prepares);
                 self.hold_for(Hold::Shape);
@@ -293,9 +297,8 @@ impl Exchange {
                 self.begin.follow();
                 self.names_open |= self.replies.has_named();
             }
-            Expected::OwnSync => {
+            Expected::OwnSync(_) => {
                 self.close_batch();
-                self.replay.stop();
                 self.hold_for(Hold::OwnSync { follows: false });
             }
             Expected::Own(Own::Prepare | Own::Settings | Own::Sequences) => self.close_batch(),
@@ -313,7 +316,7 @@ impl Exchange {
     /// sent when the client's message has come to its end.
     pub fn expect_own_sync_first(&mut self, follows: bool) {
         self.hold_for(Hold::OwnSync { follows });
-        self.replies.push_front(Expected::OwnSync);
+        self.replies.push_front(Expected::OwnSync(None));
     }
 
     /// A client's message has come to its end; returns whether a Sync of Sluice's own is to be sent behind it.
@@ -428,11 +431,6 @@ impl Exchange {
         }
     }
 
-    /// See [`Replies::correct_unnamed`].
-    pub fn correct_unnamed(&mut self, turn: u32, before: Option<&Unnamed>) {
-        self.replies.correct_unnamed(turn, before);
-    }
-
     /// See [`Replies::complete`].
     pub fn complete(&mut self, tag: &[u8]) -> bool {
         self.replies.complete(tag)
@@ -452,7 +450,7 @@ impl Exchange {
     pub fn ready(&mut self, now: Time, status: TransactionStatus) -> Option<Expected> {
         self.status = status;
         self.ready_at = now;
-        self.has_run = false;
+        (self.has_run, self.is_behind_discard) = (false, false);
         self.end.is_told = false;
         let mut answered = self.replies.pop();
         self.turns.answered();
@@ -473,7 +471,10 @@ impl Exchange {
                 self.has_discarded = false;
                 self.implicit.told(false, resets);
             }
-            Some(Expected::OwnSync) => self.hold = Hold::None,
+            Some(Expected::OwnSync(resets)) => {
+                self.hold = Hold::None;
+                self.has_discarded &= resets.is_none();
+            }
             _ => {}
         }
         self.told_status();

@@ -37,6 +37,7 @@ use crate::{
     slow::Request,
     sql::{self, CustomNames, Effects, effects, effects_of_beginning},
     start::StartupParameters,
+    statement::ACCEPTED_AGE_MAX,
     stream::Stream,
     time::Time,
     traffic::Meter,
@@ -50,7 +51,7 @@ pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
 pub use parameters::{Parameters, value_in_messages};
 pub use question::{Answers, Question};
-pub use replay::Replay;
+pub use replay::{Remedy, Replay};
 pub use running::Running;
 pub use sequences::{SequenceUser, Sequences};
 pub use session::ServerSession;
@@ -60,12 +61,8 @@ pub use turns::Turn;
 /// The version of PostgreSQL from which on triggers run at a log-in.
 const LOGIN_TRIGGERS: u32 = 17;
 
-/// The age up to which a shared copy serves unnamed statements on a server that does not tell of changes to its
-/// catalogs: those that do not pass through the pool are seen after that time at the latest.
-const UNNAMED_AGE_MAX: Duration = Duration::from_secs(1);
-
-/// The same on a server that tells of them, which it does at the end of a request: the age up to which what it said
-/// last is taken to be true still.
+/// The time for which what a server said last of changes to its catalogs is taken to be true still; it says so at the
+/// end of a request.
 const CATALOG_AGE_MAX: Duration = Duration::from_millis(100);
 
 /// A server connection.
@@ -382,7 +379,7 @@ impl Server {
     /// Whether a shared copy that was prepared then is too old to serve unnamed statements: it might have been parsed by
     /// other catalogs.
     pub fn is_too_old(&self, since: Time, now: Time) -> bool {
-        let age_max = if self.tells_of_catalogs() { CATALOG_AGE_MAX } else { UNNAMED_AGE_MAX };
+        let age_max = if self.tells_of_catalogs() { CATALOG_AGE_MAX } else { ACCEPTED_AGE_MAX };
         now.since(since) >= age_max && !self.knows_catalogs(now)
     }
 
@@ -417,6 +414,12 @@ impl Server {
     /// Custom settings may be about to be made.
     pub fn expect_customs(&mut self, names: CustomNames) {
         self.session.expect_customs(names, self.parameters.are_utf8());
+    }
+
+    /// Parameters are about to be sent to something that may leave something: `rest` is a Bind's body behind the names, or
+    /// a FunctionCall's behind the function.
+    pub fn expect_parameters(&mut self, rest: &[u8], is_whole: bool) {
+        self.session.expect_parameters(rest, is_whole, self.parameters.are_utf8());
     }
 
     /// Takes a reported parameter.

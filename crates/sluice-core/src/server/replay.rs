@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::statement::{Statement, StatementId};
+use crate::statement::{Open, Statement, StatementId};
 
 /// The size of a batch that is kept, at most, in bytes.
 const REPLAY_BYTES_MAX: usize = 16 << 10;
@@ -15,8 +15,14 @@ pub struct Replay {
     bytes: Vec<u8>,
     /// The statement they use first.
     statement: Option<Arc<Statement>>,
-    /// Whether another shape of the result would be no surprise to the client.
-    shape_free: bool,
+    /// The things about it that the client may find otherwise than they were.
+    open: Open,
+    /// The parameters' types of the statement. Its server describes them ahead of looking whether it is stale: the
+    /// client is told when that has been seen.
+    parameters: Option<Box<[u8]>>,
+    /// The version of the catalogs by which a statement was parsed that has been replaced, if it is open whether they
+    /// have changed since.
+    doubted: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -28,17 +34,34 @@ enum State {
     Open,
     /// The batch is whole, and nothing came after it.
     Whole,
-    /// The statement was stale: at the next ReadyForQuery it is prepared again, and the batch sent again.
-    Healing,
+    /// The statement was stale: at the next ReadyForQuery that is done, and the batch sent again.
+    Healing(Remedy),
+}
+
+/// What is done about a statement that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// The server has lost it: it is prepared there as it was.
+    Again,
+    /// Other catalogs than those of now decided what it means: one that is parsed now takes its place.
+    Anew,
 }
 
 impl Replay {
     /// Keeps what is sent from now on, which uses that statement first.
-    pub fn begin(&mut self, statement: Arc<Statement>, shape_free: bool) {
-        self.bytes.clear();
-        self.statement = Some(statement);
-        self.shape_free = shape_free;
-        self.state = State::Open;
+    pub fn begin(&mut self, statement: Arc<Statement>, open: Open) {
+        *self = Self {
+            state: State::Open,
+            statement: Some(statement),
+            open,
+            ..Self::with(std::mem::take(&mut self.bytes))
+        };
+    }
+
+    /// Keeps nothing, with room for what is to be kept.
+    fn with(mut bytes: Vec<u8>) -> Self {
+        bytes.clear();
+        Self { bytes, ..Self::default() }
     }
 
     /// Bytes are sent.
@@ -73,7 +96,30 @@ impl Replay {
     pub fn stop(&mut self) -> bool {
         let held = self.awaits_answer();
         self.state = State::Off;
+        self.doubted = None;
         held
+    }
+
+    /// Whether what is being kept uses that statement first, and can hold so many bytes more: what follows in it is sent
+    /// again with that.
+    pub fn has_room(&self, statement: StatementId, bytes: usize) -> bool {
+        self.state == State::Open && self.is_of(statement) && self.bytes.len() + bytes <= REPLAY_BYTES_MAX
+    }
+
+    fn is_of(&self, statement: StatementId) -> bool {
+        self.statement.as_ref().is_some_and(|own| own.id == statement)
+    }
+
+    /// The parameters of that statement are described; returns whether the client is to be told later.
+    pub fn hold_parameters(&mut self, statement: StatementId, types: &[u8]) -> bool {
+        let holds = matches!(self.state, State::Open | State::Whole) && self.is_of(statement);
+        self.parameters = holds.then(|| types.into());
+        holds
+    }
+
+    /// The parameters' types that were held back.
+    pub fn take_parameters(&mut self) -> Option<Box<[u8]>> {
+        self.parameters.take()
     }
 
     /// Whether nothing may follow now.
@@ -89,24 +135,33 @@ impl Replay {
 
     /// Whether the batch is sent again at the next ReadyForQuery.
     pub fn is_healing(&self) -> bool {
-        self.state == State::Healing
+        matches!(self.state, State::Healing(_))
     }
 
-    /// The batch will be sent again, if it is whole and `failed` is the statement that it uses first. `helps` says
-    /// whether that is of use, by whether another shape of the result is no surprise to the client.
-    pub fn heal(&mut self, failed: StatementId, helps: impl Fn(bool) -> bool) -> bool {
-        let is_first = self.statement.as_ref().is_some_and(|statement| statement.id == failed);
-        let possible = self.state == State::Whole && is_first && helps(self.shape_free);
-        if possible {
-            self.state = State::Healing;
+    /// The batch will be sent again, if it is whole and `failed` is the statement that it uses first. `remedy` says what
+    /// helps, by what the client may find otherwise.
+    pub fn heal(&mut self, failed: StatementId, remedy: impl Fn(Open) -> Option<Remedy>) -> bool {
+        let remedy = remedy(self.open).filter(|_| self.state == State::Whole && self.is_of(failed));
+        if let Some(remedy) = remedy {
+            self.state = State::Healing(remedy);
         }
-        possible
+        remedy.is_some()
     }
 
-    /// The statement that was stale and the batch to send again, at the ReadyForQuery.
-    pub fn take(&mut self) -> Option<(Arc<Statement>, &[u8])> {
-        debug_assert!(self.is_healing(), "only a stale statement's batch is sent again");
+    /// The statement that was stale, what is to be done about it and the batch to send again, at the ReadyForQuery.
+    pub fn take(&mut self) -> Option<(Arc<Statement>, Remedy, Vec<u8>)> {
+        let State::Healing(remedy) = self.state else { return None };
         self.state = State::Off;
-        Some((self.statement.take()?, &self.bytes))
+        Some((self.statement.clone()?, remedy, std::mem::take(&mut self.bytes)))
+    }
+
+    /// If what is sent again goes well, the catalogs have changed since that version.
+    pub fn doubt(&mut self, version: u64) {
+        self.doubted = Some(version);
+    }
+
+    /// It has gone well: the version of the catalogs that is over.
+    pub fn take_doubted(&mut self) -> Option<u64> {
+        self.doubted.take()
     }
 }

@@ -13,17 +13,21 @@ pub struct Running {
     ended_at: Time,
     /// The time that the client has waited for this server, until a statement is counted with it.
     waited: Duration,
+    /// The rows that the unnamed portal has given, the time for them, and that of the wait before, while it has more.
+    suspended: Option<(u64, Duration, Duration)>,
 }
 
 impl Running {
     /// A client has got the server, for which it has waited so long.
     pub fn begin(&mut self, waited: Duration) {
-        *self = Self { bound: None, ended_at: Time(0), waited };
+        self.leave();
+        *self = Self { waited, ..Self::default() };
     }
 
     /// A Bind has been answered.
     pub fn bind(&mut self, statement: Option<Arc<Statement>>, portal: Portal) {
         if portal == Portal::Unnamed {
+            self.leave();
             self.bound = statement;
         }
     }
@@ -31,13 +35,39 @@ impl Running {
     /// An Execute has been answered, with that command tag. What runs by a portal with a name is not counted, nor what
     /// nobody shares.
     pub fn end(&mut self, now: Time, meter: &Meter, portal: Portal, tag: &[u8]) {
+        let (time, waited) = self.times(now, meter);
+        if portal == Portal::Unnamed {
+            let (rows_before, time_before, waited_before) = self.suspended.take().unwrap_or_default();
+            self.count(rows_before + rows(tag), time_before + time, waited_before + waited);
+        }
+    }
+
+    /// An Execute has been answered with as many rows as it asked for, and there are more.
+    pub fn suspend(&mut self, now: Time, meter: &Meter, portal: Portal, rows: u32) {
+        let (time, waited) = self.times(now, meter);
+        if portal == Portal::Unnamed {
+            let (rows_before, time_before, waited_before) = self.suspended.unwrap_or_default();
+            self.suspended = Some((rows_before + u64::from(rows), time_before + time, waited_before + waited));
+        }
+    }
+
+    /// What is suspended is not gone on with: its portal is closed, or has ended with its transaction.
+    pub fn leave(&mut self) {
+        if let Some((rows, time, waited)) = self.suspended.take() {
+            self.count(rows, time, waited);
+        }
+    }
+
+    /// The time of the Execute that has been answered now, and that of the wait before it.
+    fn times(&mut self, now: Time, meter: &Meter) -> (Duration, Duration) {
         let begun = meter.query_since().unwrap_or(now).max(self.ended_at);
-        let waited = std::mem::take(&mut self.waited);
         self.ended_at = now;
-        if portal == Portal::Unnamed
-            && let Some(statement) = &self.bound
-        {
-            statement.uses.count(rows(tag), now.since(begun), waited);
+        (now.since(begun), std::mem::take(&mut self.waited))
+    }
+
+    fn count(&self, rows: u64, time: Duration, waited: Duration) {
+        if let Some(statement) = &self.bound {
+            statement.uses.count(rows, time, waited);
         }
     }
 }
@@ -77,9 +107,25 @@ mod tests {
         let micros = Duration::from_micros;
         assert_eq!(first.uses.used(), Used { calls: 1, rows: 2, time: micros(500), waited: micros(70) });
         assert_eq!(second.uses.used(), Used { calls: 1, rows: 1, time: micros(100), waited: micros(0) });
+        // One that is run piece by piece is one call, also where its end is not asked for.
+        for is_ended in [true, false] {
+            running.bind(Some(first.clone()), Portal::Unnamed);
+            running.suspend(Time(2000), &meter, Portal::Unnamed, 10);
+            match is_ended {
+                true => running.end(Time(2100), &meter, Portal::Unnamed, b"SELECT 3"),
+                false => running.begin(Duration::ZERO),
+            }
+        }
+        assert_eq!((first.uses.used().calls, first.uses.used().rows), (3, 25));
+        // The wait is that of what was run first, also where that is not counted.
+        running.begin(Duration::from_micros(90));
+        running.bind(Some(second.clone()), Portal::Unnamed);
+        running.end(Time(2100), &meter, Portal::Named, b"SELECT 1");
+        running.end(Time(2200), &meter, Portal::Unnamed, b"SELECT 1");
+        assert_eq!((second.uses.used().calls, second.uses.used().waited), (2, Duration::ZERO));
         // One that nobody shares.
         running.bind(None, Portal::Unnamed);
         running.end(Time(2000), &meter, Portal::Unnamed, b"SELECT 1");
-        assert_eq!((first.uses.used().calls, second.uses.used().calls), (1, 1));
+        assert_eq!((first.uses.used().calls, second.uses.used().calls), (3, 2));
     }
 }

@@ -4,6 +4,8 @@
 //! Between two reports of the server, [`Effects`] say what the session may hold besides what is known. A report counts
 //! from the moment in which it is acted on, which is when its client's transaction has ended.
 
+mod customs;
+
 use std::collections::BTreeSet;
 
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
     hub::Pool,
     probe::{Circumstances, Probe, Seen, is_of_library},
     profile::{self, Profile, ROLE, SESSION_AUTHORIZATION, Way},
-    sql::{self, CustomNames, Effects, Reset},
+    sql::{self, Effects, Reset},
     start::Start,
     time::Time,
 };
@@ -177,20 +179,6 @@ impl ServerSession {
         }
     }
 
-    /// Custom settings may be about to be made. Those that a probe can't ask for stay with the client, and end with the
-    /// server; `is_utf8` says whether it can ask for names that are not ASCII.
-    pub fn expect_customs(&mut self, names: CustomNames, is_utf8: bool) {
-        if self.reports {
-            return;
-        }
-        let count = names.known.len();
-        let known: Vec<String> = names.known.into_iter().filter(|name| name.is_ascii() || is_utf8).collect();
-        let has_others = names.has_others || known.len() < count;
-        if !self.probe.note_customs(known) || has_others {
-            self.effects.insert(Effects::SPENDS_SERVER);
-        }
-    }
-
     /// Whether it is to be asked what it holds by itself.
     pub fn has_unknown_beginning(&self) -> bool {
         matches!(self.beginning, Beginning::Unknown) && self.report.is_none()
@@ -216,30 +204,6 @@ impl ServerSession {
             Beginning::Known(profile, _) => Some(profile),
             Beginning::Unknown => None,
         }
-    }
-
-    /// There are these custom settings, besides those that it has by itself.
-    fn add_made<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        let unsure = &mut self.unsure;
-        let names = names.into_iter().inspect(|name| {
-            unsure.remove(*name);
-        });
-        match &self.beginning {
-            Beginning::Known(_, own) => self.made.add(names.filter(|name| !own.has(name))),
-            Beginning::Unknown => self.made.add(names),
-        }
-    }
-
-    /// There may be these custom settings, and nobody will ask.
-    fn may_have_made(&mut self, names: BTreeSet<String>) {
-        let made = self.made.clone();
-        self.add_made(names.iter().map(String::as_str));
-        self.unsure.extend(names.into_iter().filter(|name| !made.has(name)));
-    }
-
-    /// Whether there are all of these custom settings, for certain.
-    fn has_made(&self, names: &Customs) -> bool {
-        self.made.cover(names) && (self.unsure.is_empty() || !names.names().any(|name| self.unsure.contains(name)))
     }
 
     /// A request has been answered, and so many have not; `is_over` says whether no transaction is open.
@@ -493,6 +457,8 @@ fn circumstances<'a>(pool: &'a Pool, profile: &'a Profile, made: &'a Customs) ->
 mod tests {
     use sluice_wire::startup::{ProtocolVersion, SessionRequest};
 
+    use crate::sql::CustomNames;
+
     use super::*;
 
     fn holding(report: &str) -> Holding {
@@ -568,7 +534,7 @@ mod tests {
         let (mut session, mut made) = (ServerSession::default(), Customs::default());
         made.add(["a.b"]);
         let makes = |sql: Option<String>| sql.is_some_and(|sql| sql.contains("'a.b',''"));
-        session.expect_customs(CustomNames { known: vec!["a.b".to_owned()], has_others: false }, true);
+        session.expect_customs(CustomNames { known: ["a.b".to_owned()].into(), has_others: false }, true);
         session.discard();
         assert!(session.made().has("a.b"), "nobody else is to find it");
         assert!(makes(session.bring_to(&Profile::default(), &made)), "nobody knows");

@@ -48,6 +48,17 @@ pub struct There {
     pub is_typed: bool,
 }
 
+impl Known {
+    /// A statement that is prepared now; `is_typed` says whether with the parameter types that clients were told.
+    fn new(statement: &Statement, now: Time, is_typed: bool) -> Self {
+        Self {
+            name: statement.name.clone(),
+            has_rows: sql::returns_rows(statement.query()),
+            there: There { shape: None, since: now, is_typed },
+        }
+    }
+}
+
 impl ServerStatements {
     /// For a server that keeps `limit` of them.
     pub fn new(limit: u32) -> Self {
@@ -110,18 +121,20 @@ impl ServerStatements {
         }
     }
 
-    /// Takes it as prepared on the server; gives those that are to be closed before: all that are stale, or those that
-    /// nobody asks for again would stay for good, and the least recently used if the server has too many.
-    pub fn insert(&mut self, statement: &Statement, now: Time) -> impl Iterator<Item = OnServer> {
+    /// Takes it as prepared on the server; `is_typed` says whether with the parameter types that clients were told. Gives
+    /// those that are to be closed before: all that are stale, or those that nobody asks for again would stay for good,
+    /// and the least recently used if the server has too many.
+    pub fn insert(&mut self, statement: &Statement, now: Time, is_typed: bool) -> impl Iterator<Item = OnServer> {
         let full = self.known.len() >= self.limit && !self.known.contains(&statement.id);
         let evicted = if full { self.known.pop_lru() } else { None };
-        let known = Known {
-            name: statement.name.clone(),
-            has_rows: sql::returns_rows(statement.query()),
-            there: There { shape: None, since: now, is_typed: statement.has_types() },
-        };
-        self.known.put(statement.id, known);
+        self.known.put(statement.id, Known::new(statement, now, is_typed));
         evicted.map(|(id, known)| OnServer { id, name: known.name }).into_iter().chain(std::mem::take(&mut self.stale))
+    }
+
+    /// It takes the place of another one, which is closed.
+    pub fn replace(&mut self, old: StatementId, new: &Statement, now: Time) {
+        self.known.pop(&old);
+        self.known.put(new.id, Known::new(new, now, false));
     }
 
     /// The server has refused to prepare it.
@@ -204,7 +217,7 @@ mod tests {
     }
 
     fn insert(server: &mut ServerStatements, statement: &Statement) -> Vec<StatementId> {
-        server.insert(statement, Time(0)).map(|gone| gone.id).collect()
+        server.insert(statement, Time(0), false).map(|gone| gone.id).collect()
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
     let mut place = Place::Begin;
     let mut lexer = Lexer::new(text);
     let mut end = 0;
-    // Whether the token before is a number, or a part of one: `0x1F` and `1e5` are two tokens, `1.5` three.
+    // Whether the token before is a number, or a part of one: `0x1F` and `1e5` are two tokens.
     let mut is_number = false;
     while let Some((start, token)) = lexer.next_from() {
         let before = place;
@@ -70,7 +70,8 @@ pub(crate) fn without_constants(text: &[u8], is_whole: bool) -> String {
         let goes_on = is_number && start == end;
         end = text.len() - lexer.rest().len();
         is_number = match token {
-            Token::Other => text[start].is_ascii_digit(),
+            // A dot that no digit follows is a token of its own.
+            Token::Other => text[start].is_ascii_digit() || text[start] == b'.',
             Token::Word(_) | Token::Dot => goes_on,
             _ => false,
         };
@@ -117,6 +118,7 @@ mod tests {
             ),
             ("select 1.5e3, E'a\\'b', 'hush'", "select ?, ?…"),
             ("select 0xC0FFEE, 1_500, 0b11, a1, a.b1, 1 e5", "select ?, ?, ?, a1, a.b1, ? e5"),
+            ("select .75, 1+.5, a.b, (values(.99)), 1.e3, a<.5e3", "select ?, ?+?, a.b, (values(?)), ?, a<?"),
             ("select b'1', n'hush', U&'hush'", "select ?, ?, …"),
             ("select 'hush", "select …"),
             ("/* first */ begin", "begin"),

@@ -1,11 +1,14 @@
 //! The names of custom settings (`app.tenant`) that a text or a parameter may make.
 
-use std::iter::Peekable;
+mod code;
+
+use std::{collections::BTreeSet, iter::Peekable};
 
 use crate::profile::NAME_BYTES_MAX;
 
 use super::{
     lexer::{Lexer, Token},
+    literals::each_parameter,
     ways::read_each_way,
 };
 
@@ -13,15 +16,15 @@ use super::{
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct CustomNames {
     /// Those that are known, with their ASCII letters in lower case.
-    pub known: Vec<String>,
+    pub known: BTreeSet<String>,
     /// Whether there are others, which can't be told for certain.
     pub has_others: bool,
 }
 
 impl CustomNames {
-    /// Those in a text: with a dot, as a name or as a literal.
+    /// Those in a text: with a dot, as a name or as a literal, and in code that literals hold.
     pub fn of_text(text: &[u8]) -> Self {
-        read_each_way(text, Self::read, Self::and)
+        read_each_way(text, code::read_text, Self::and)
     }
 
     /// Those that the SETs of a text set, by their own names.
@@ -66,33 +69,6 @@ impl CustomNames {
         names
     }
 
-    fn read(lexer: &mut Lexer<'_>) -> Self {
-        let mut names = Self::default();
-        let mut chain: Vec<u8> = Vec::new();
-        let (mut is_part, mut goes_on, mut is_unclear) = (false, false, false);
-        for token in lexer.by_ref() {
-            match token {
-                Token::Word(word) | Token::Quoted(word) => {
-                    if !goes_on {
-                        names.keep(&chain);
-                        chain.clear();
-                    }
-                    names.add_part(&mut chain, word);
-                }
-                Token::Dot if is_part => chain.push(b'.'),
-                // It may be a name, and it may be a text that has one.
-                Token::Literal(literal) => names.keep_all(literal),
-                Token::Unclear => is_unclear = true,
-                _ => {}
-            }
-            goes_on = is_part && token == Token::Dot;
-            is_part = matches!(token, Token::Word(_) | Token::Quoted(_));
-        }
-        names.keep(&chain);
-        names.has_others |= is_unclear && !lexer.is_refused();
-        names
-    }
-
     /// Adds a part to a name, cut as PostgreSQL does it.
     fn add_part(&mut self, name: &mut Vec<u8>, part: &[u8]) {
         self.has_others |= part.len() > NAME_BYTES_MAX && !part.is_ascii();
@@ -103,23 +79,14 @@ impl CustomNames {
     /// names, or behind the function. PostgreSQL refuses a whole message that makes no sense.
     pub fn of_parameters(rest: &[u8], is_whole: bool) -> Self {
         let mut names = Self::default();
-        let _malformed = names.keep_parameters(rest);
+        let _malformed = each_parameter(rest, |value| {
+            names.keep_all(value);
+            if code::may_be(value) {
+                names = std::mem::take(&mut names).and(read_each_way(value, code::read_alone, Self::and));
+            }
+        });
         names.has_others |= !is_whole;
         names
-    }
-
-    fn keep_parameters(&mut self, rest: &[u8]) -> Option<()> {
-        let (formats, rest) = rest.split_first_chunk().map(|(count, rest)| (u16::from_be_bytes(*count), rest))?;
-        let rest = rest.get(2 * usize::from(formats)..)?;
-        let (count, mut rest) = rest.split_first_chunk().map(|(count, rest)| (u16::from_be_bytes(*count), rest))?;
-        for _ in 0..count {
-            let (length, values) = rest.split_first_chunk()?;
-            // -1 is NULL.
-            let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or_default();
-            self.keep_all(values.get(..length)?);
-            rest = &values[length..];
-        }
-        Some(())
     }
 
     /// Keeps what a text of any kind has of them.
@@ -138,7 +105,9 @@ impl CustomNames {
             return;
         }
         match String::from_utf8(name.to_ascii_lowercase()) {
-            Ok(name) => self.known.push(name),
+            Ok(name) => {
+                self.known.insert(name);
+            }
             Err(_) => self.has_others = true,
         }
     }
@@ -153,7 +122,7 @@ pub fn custom_set_alone(text: &[u8]) -> Option<String> {
     let mut tokens = Lexer::new(text).peekable();
     tokens.next_if(|token| matches!(token, Token::Word(verb) if verb.eq_ignore_ascii_case(b"set")))?;
     let CustomNames { mut known, has_others: false } = CustomNames::read_target(&mut tokens) else { return None };
-    let name = known.pop()?;
+    let name = known.pop_first()?;
     let is_assignment = match tokens.next()? {
         Token::Other => begins_plain_literal(text, b"="),
         Token::Word(word) => word.eq_ignore_ascii_case(b"to") && begins_plain_literal(text, word),
@@ -219,6 +188,10 @@ mod tests {
         }
     }
 
+    fn joined(names: &CustomNames) -> String {
+        names.known.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
     fn names_are_found_in_texts() {
         let long = "application_context_of_the_service.current_tenant_identifier_value";
@@ -226,20 +199,20 @@ mod tests {
         for (text, expected) in [
             (
                 "set app.tenant = 'a'; select set_config('app.\"', 'x'), set_config('My.b', a.b.c)",
-                "app.tenant my.b a.b.c",
+                "a.b.c app.tenant my.b",
             ),
             ("do $$ perform set_config('a.b', 'c') $$", "a.b"),
             ("set work_mem = 1.5", ""),
             ("SET app.x = 0.9; SET app.y=.5; SET app.z= 7.", "app.x app.y app.z"),
-            ("set app.x = -1.5e-5; select (t).a, a.b from c", "app.x a.b"),
+            ("set app.x = -1.5e-5; select (t).a, a.b from c", "a.b app.x"),
             (&format!("SET {long} = 'a'"), long),
-            (&format!("SET a.{part} = '{part}.b'"), &format!("{part}.b a.{}", &part[..63])),
+            (&format!("SET a.{part} = '{part}.b'"), &format!("a.{} {part}.b", &part[..63])),
             ("SET app.größe = 'a.ä'", "a.ä app.größe"),
             (r"SELECT U&'\0041', set_config(U&'app\002e\00f6', 'b', false)", "app.ö"),
-            (r"SELECT set_config('app.user', 'DOM\x'); SET app.tenant = 1", "app.user app.tenant app.user app.tenant"),
+            (r"SELECT set_config('app.user', 'DOM\x'); SET app.tenant = 1", "app.tenant app.user"),
         ] {
             let names = CustomNames::of_text(text.as_bytes());
-            assert_eq!((names.known.join(" ").as_str(), names.has_others), (expected, false), "{text}");
+            assert_eq!((joined(&names).as_str(), names.has_others), (expected, false), "{text}");
         }
         assert!(!CustomNames::of_text(b"SELECT 'it's").has_others, "PostgreSQL refuses it");
         assert!(CustomNames::of_text(b"SET app.gr\xf6\xdfe = 'a'").has_others);
@@ -251,7 +224,7 @@ mod tests {
         for (text, expected) in [
             (
                 "set local app.tenant = 'a.b'; SET session \"My\".b to c.d;select e.f; Set local.x = 1",
-                "app.tenant my.b local.x",
+                "app.tenant local.x my.b",
             ),
             ("/* set a.b = 1 */ set /* so */ local c . d = 1", "c.d"),
             ("select 1; reset a.b", ""),
@@ -259,7 +232,7 @@ mod tests {
             ("set", ""),
         ] {
             let names = CustomNames::of_sets(text.as_bytes());
-            assert_eq!((names.known.join(" ").as_str(), names.has_others), (expected, false), "{text}");
+            assert_eq!((joined(&names).as_str(), names.has_others), (expected, false), "{text}");
         }
         assert!(CustomNames::of_sets(format!("SET LOCAL app.{} = 1", "ß".repeat(40)).as_bytes()).has_others);
     }
@@ -295,7 +268,7 @@ mod tests {
         let mut rest = vec![0, 1, 0, 0, 0, 2, 0, 0, 0, 65];
         rest.extend_from_slice(long.as_bytes());
         rest.extend_from_slice(&[0xff; 4]);
-        assert_eq!(CustomNames::of_parameters(&rest, true), CustomNames { known: vec![long], has_others: false });
+        assert_eq!(CustomNames::of_parameters(&rest, true), CustomNames { known: [long].into(), has_others: false });
         assert!(CustomNames::of_parameters(&rest[..40], false).has_others, "some have not been seen");
     }
 }

@@ -12,6 +12,8 @@ use super::{
     ways::read_each_way,
 };
 
+pub(super) use query::shows_setting;
+
 bitflags! {
     /// A set of effects.
     #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -246,7 +248,8 @@ impl<'a> Reader<'a, '_> {
                 Token::Semicolon => return,
                 Token::Literal(code) => {
                     self.found.insert(Effects::LITERAL);
-                    self.code(code);
+                    let Some(code) = self.lexer.value(code) else { continue };
+                    self.code(&code);
                     for word in code.split(|b| !b.is_ascii_alphabetic()) {
                         if is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"]) {
                             self.found.insert(Effects::LOG_INS);

@@ -7,6 +7,10 @@
 //! ways (`ways.rs`): whichever holds, it holds for all of the text. Where such a byte makes a difference
 //! outside of literals, the text is unclear.
 
+use std::borrow::Cow;
+
+use super::{encoding::Encoding, literals::literal_value};
+
 /// A piece of a text. White space and comments are passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Token<'a> {
@@ -32,28 +36,6 @@ pub(super) enum Token<'a> {
     Semicolon,
     /// A token whose meaning is not known, or that PostgreSQL refuses.
     Unclear,
-}
-
-/// The role of the bytes above ASCII.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
-    /// Nothing but parts of characters that have no other bytes.
-    Safe,
-    /// Each is the first of two: BIG5, GBK, GB18030, UHC, JOHAB.
-    Double,
-    /// Some are characters of one byte.
-    Sjis,
-}
-
-impl Encoding {
-    /// Whether the byte behind that one belongs to the same character.
-    fn leads(self, byte: u8) -> bool {
-        match self {
-            Self::Safe => false,
-            Self::Double => byte >= 0x80,
-            Self::Sjis => matches!(byte, 0x80..=0xa0 | 0xe0..),
-        }
-    }
 }
 
 /// Reads tokens one by one.
@@ -233,6 +215,29 @@ impl<'a> Lexer<'a> {
         Some(&self.text[start..at])
     }
 
+    /// The value of the literal that has just been read: with those that continue it, and what escapes stand for. `None`
+    /// if PostgreSQL refuses it.
+    pub(super) fn value(&mut self, literal: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        // Between dollar signs all is as it stands.
+        let Some(escapes) = self.continues else { return Some(literal.into()) };
+        let mut value = literal_value(literal, escapes, self.encoding);
+        while self.goes_on() {
+            let Some(next) = self.quoted(b'\'', escapes) else {
+                self.refuse();
+                self.at = self.text.len();
+                return None;
+            };
+            let next = literal_value(next, escapes, self.encoding);
+            value = value.zip(next).map(|(value, next)| [value, next].concat().into());
+        }
+        value
+    }
+
+    /// A literal's text with escapes read, whether backslashes escape in it or not; `None` if PostgreSQL would refuse it.
+    pub(super) fn unescaped<'b>(&self, literal: &'b [u8]) -> Option<Cow<'b, [u8]>> {
+        literal_value(literal, true, self.encoding)
+    }
+
     fn literal(&mut self, escapes: bool) -> Token<'a> {
         match self.quoted(b'\'', escapes) {
             Some(text) => {
@@ -395,6 +400,34 @@ pub(super) mod tests {
         ] {
             assert_eq!(read(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn literals_have_their_values() {
+        for (text, expected) in [
+            ("'it''s'", Some("it's")),
+            (r"'a\056b'", Some(r"a\056b")),
+            (r"E'a\056b\x2ec\u002ed\U0000002ee'", Some("a.b.c.d.e")),
+            (r"E'it\'s\n\\\q\x\t'", Some("it's\n\\qx\t")),
+            (r"E'\D83D'", Some("D83D")),
+            (r"E'\uD83D\uDE00\u00e9'", Some("\u{1f600}\u{e9}")),
+            ("'SET k'\n  '.n'", Some("SET k.n")),
+            ("E'SET k' -- so\n '\\056n'", Some("SET k.n")),
+            ("$q$it''s \\056$q$", Some(r"it''s \056")),
+            ("$q$a$q$\n'b'", Some("a")),
+            (r"E'\u00'", None),
+            (r"E'\ud83d'", None),
+            (r"E'\x00'", None),
+            (r"E'\000'", None),
+            ("'a'\n'open", None),
+        ] {
+            let mut lexer = Lexer::new(text.as_bytes());
+            let Some(Token::Literal(literal)) = lexer.next() else { panic!("{text}") };
+            assert_eq!(lexer.value(literal).as_deref(), expected.map(str::as_bytes), "{text}");
+        }
+        let mut lexer = Lexer::by(b"E'\x95\x5c056'", false, Encoding::Double);
+        let Some(Token::Literal(literal)) = lexer.next() else { panic!("it is one") };
+        assert_eq!(lexer.value(literal).as_deref(), Some(&b"\x95\x5c056"[..]));
     }
 
     #[test]

@@ -5,13 +5,16 @@ mod blocks;
 mod constants;
 mod customs;
 mod effects;
+mod encoding;
 mod harmless;
 mod lexer;
+mod literals;
 mod outline;
 mod resets;
 mod standby;
 mod statements;
 mod unicode;
+mod users;
 mod ways;
 
 use std::iter::Peekable;
@@ -23,11 +26,13 @@ pub(crate) use blocks::{end, ends_transaction, leads_to, may_outlast_rollback};
 pub(crate) use constants::{beginning, shown, without_constants};
 pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
+pub(crate) use literals::has_word;
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, reads_literals, returns_rows};
 pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
 pub(crate) use standby::is_the_same_at_standby;
 pub(crate) use statements::statements_named;
 pub(crate) use unicode::spelled_out;
+pub(crate) use users::{users_set_by_code, users_set_by_parameters};
 
 /// Whether running a text of these effects may leave something that DISCARD ALL does not take away, as far as it shows: the name of a
 /// custom setting, a seed, a temporary schema, or whatever a function does.
@@ -107,7 +112,8 @@ pub(crate) fn begin(text: &[u8]) -> Option<Begin> {
     let verb = text.get(..5)?;
     let may_be = verb.eq_ignore_ascii_case(b"begin") || verb.eq_ignore_ascii_case(b"start");
     // Before version 16, a vertical tab is no white space, and the text is refused.
-    if (!may_be && !matches!(verb[0], b'-' | b'/')) || text.contains(&0x0b) {
+    // Of other characters, only the server knows whether they are of the client's encoding.
+    if (!may_be && !matches!(verb[0], b'-' | b'/')) || text.contains(&0x0b) || !text.is_ascii() {
         return None;
     }
     let mut words = Words::new(text);
@@ -162,13 +168,13 @@ pub(crate) fn may_copy_in(text: &[u8]) -> bool {
 }
 
 /// Whether a text is one to PostgreSQL whatever stands before it in its batch, for certain: no command that has to stand
-/// alone, or that means nothing outside of a transaction block.
+/// alone, begins a transaction block, or means nothing outside of one.
 pub(crate) fn may_follow(text: &[u8]) -> bool {
     let mut words = Words::new(text);
     let verbs = &[
         "select", "insert", "update", "delete", "with", "values", "merge", "show", "reset", "set", "create", "drop",
         "alter", "truncate", "copy", "grant", "revoke", "comment", "execute", "explain", "refresh", "reassign",
-        "import", "security", "notify", "begin", "start",
+        "import", "security", "notify",
     ];
     match words.take_any(verbs) {
         Some("set") => words.take_any(&["local", "transaction", "constraints"]).is_none(),
@@ -178,11 +184,6 @@ pub(crate) fn may_follow(text: &[u8]) -> bool {
         }
         verb => verb.is_some(),
     }
-}
-
-/// Whether a text that may have to stand alone may run queries of its own.
-pub(crate) fn may_query(text: &[u8]) -> bool {
-    Words::new(text).take_any(&["do", "call"]).is_some()
 }
 
 /// The name that a DEALLOCATE of one statement forgets.
@@ -297,15 +298,16 @@ mod tests {
         for text in ["select 1", "Set a = 1", "/* so */ reset all", "show a", "with a as (select 1) select 2"] {
             assert!(may_follow(text.as_bytes()), "{text}");
         }
-        for text in ["create table t ()", "Create Or Replace view v as select 1", "begin isolation level serializable"]
-        {
+        for text in ["create table t ()", "Create Or Replace view v as select 1"] {
             assert!(may_follow(text.as_bytes()), "{text}");
         }
         for text in ["create database d", "create unique index concurrently on t (i)", "do $$ begin end $$", "call p()"]
         {
             assert!(!may_follow(text.as_bytes()), "{text}");
         }
-        for text in ["vacuum", "set local a = 1", "SET TRANSACTION READ ONLY", "discard all", "", "savepoint a"] {
+        for text in
+            ["vacuum", "set local a = 1", "SET TRANSACTION READ ONLY", "discard all", "", "savepoint a", "begin"]
+        {
             assert!(!may_follow(text.as_bytes()), "{text}");
         }
     }
@@ -335,6 +337,7 @@ mod tests {
             ("/* app */ begin /* 'so */ work;", Some("BEGIN")),
             ("/* app */ select 1", None),
             ("beginning", None),
+            ("begin -- größe", None),
             ("\"begin\"", None),
             ("select 1", None),
         ];

@@ -116,7 +116,7 @@ impl Reset {
         self.takes = true;
         self.all = true;
         self.names.retain(|name| IDENTITY.contains(&name.as_str()));
-        self.set.clear();
+        self.set.retain(|name| IDENTITY.contains(&name.as_str()));
         self.local.retain(|name| IDENTITY.contains(&name.as_str()));
     }
 
@@ -124,8 +124,13 @@ impl Reset {
         IDENTITY.iter().for_each(|name| self.note(name, is_back));
     }
 
+    /// Whether a setting was set, and not taken back since.
+    pub(super) fn sets(&self, name: &str) -> bool {
+        self.set.contains(name)
+    }
+
     /// Reads what a statement begins with.
-    fn statement(&mut self, head: &[Token<'_>]) {
+    pub(super) fn statement(&mut self, head: &[Token<'_>]) {
         let mut words = Head(head);
         if words.take("discard") {
             if words.take("all") {
@@ -229,6 +234,12 @@ fn statements<'a>(lexer: &mut Lexer<'a>, mut each: impl FnMut(&[Token<'a>], Opti
     }
     each(&head, None);
     Some(())
+}
+
+/// The first tokens of a statement of which that is the first one.
+pub(super) fn statement_head<'a>(first: Token<'a>, behind: Lexer<'a>) -> Vec<Token<'a>> {
+    let is_inside = |token: &Token<'_>| *token != Token::Semicolon;
+    std::iter::once(first).chain(behind.take_while(is_inside).take(HEAD_MAX / 2)).collect()
 }
 
 /// The course of a text's statements, of which some undo what others before them have done.

@@ -1,7 +1,8 @@
 //! The ways in which a text may be read, by settings that are not known: all of them, and what they have in common.
 
 use super::{
-    lexer::{Encoding, Lexer},
+    encoding::Encoding,
+    lexer::Lexer,
     unicode::{Spelled, spell_out},
 };
 
@@ -30,6 +31,11 @@ pub(super) fn read_each_way<T>(text: &[u8], read: impl Fn(&mut Lexer<'_>) -> T, 
         }
     }
     found
+}
+
+/// Reads code that stands in a text, in the way in which a lexer reads that.
+pub(super) fn read_within<T>(lexer: &Lexer<'_>, code: &[u8], read: impl Fn(&mut Lexer<'_>) -> T) -> T {
+    read_one_way(lexer.of(code), &read).0
 }
 
 /// Reads a text in one way. Returns what is found, and whether PostgreSQL would refuse the text.

@@ -6,12 +6,12 @@ use sluice_control::{
     access::Method,
     settings::{Limits, PoolMode, PoolSettings, Sharing},
 };
-use sluice_core::client::PENDING_BYTES_MAX;
+use sluice_core::{client::PENDING_BYTES_MAX, time::Time};
 use sluice_wire::{ErrorResponse, message};
 
 use crate::{
     one, prepared, seated,
-    table::{Side, Table, answers, bind, close, describe, execute, limits, parse, query, sync},
+    table::{Side, Table, answers, bind, close, describe, execute, flush, limits, parse, query, sync},
 };
 
 /// The backlog above which its sender is paused, in bytes, as ARCHITECTURE.md has it.
@@ -82,7 +82,7 @@ fn large_answers_to_small_messages_are_counted() {
     for is_busy in [false, true] {
         let (mut table, client, server) = seated(one());
         table.says(client, &[parse("a", "DELETE FROM t WHERE i = $1"), sync()].concat());
-        table.says(server, &answers("1 t(10000) n Z(I)"));
+        table.says(server, &answers(&format!("1 t({}) n Z(I)", "23 ".repeat(10_000))));
         table.hears(client);
         if is_busy {
             table.says(client, &query("BEGIN; SELECT pg_sleep(60)"));
@@ -98,7 +98,7 @@ fn large_answers_to_small_messages_are_counted() {
             assert!(table.unread(client) < 2 * BACKLOG_HIGH_BYTES, "{} bytes", table.unread(client));
             said += &(table.hears(client) + " ");
         }
-        assert_eq!((times(&said, "t"), times(&said, "n")), (asked, asked));
+        assert_eq!((times(&said, "t(many)"), times(&said, "n")), (asked, asked));
         assert!(said.trim_end().ends_with(if is_busy { "Z(T)" } else { "Z(I)" }));
         assert!(!table.is_paused(client));
     }
@@ -177,30 +177,6 @@ fn there_are_no_more_pools_than_may_be() {
     let third = table.stranger("three");
     assert!(!table.is_closed(third));
     assert_eq!(table.pools(), 2);
-}
-
-#[test]
-fn a_pool_that_nobody_uses_is_forgotten() {
-    let mut table = Table::limited(one(), limits(), Method::Trust);
-    let client = table.client();
-    table.hangs_up(client);
-    // It has an idle server, which goes first.
-    table.passes(Duration::from_secs(599));
-    assert_eq!((table.pools(), table.servers().len()), (1, 1));
-    table.passes(Duration::from_secs(1));
-    assert_eq!((table.pools(), table.servers().len()), (1, 0));
-    table.passes(Duration::from_secs(1));
-    table.passes(Duration::from_secs(59));
-    assert_eq!(table.pools(), 1, "somebody may come back");
-    let again = table.client();
-    table.passes(Duration::from_secs(2));
-    table.hangs_up(again);
-    table.servers().into_iter().for_each(|server| table.hangs_up(server));
-    table.passes(Duration::from_secs(1));
-    table.passes(Duration::from_secs(59));
-    assert_eq!(table.pools(), 1, "somebody came back");
-    table.passes(Duration::from_secs(1));
-    assert_eq!(table.pools(), 0);
 }
 
 /// A table with two clients and one server, and limits that are to be felt.
@@ -344,8 +320,10 @@ fn who_goes_on_with_a_transaction_begins_its_time_anew() {
         table.says(server, &answers("C(COMMIT) Z(I)"));
         table.passes(Duration::from_secs(30));
     }
-    // One that no server knows of keeps nobody waiting.
+    // No server has to know of it.
     table.says(client, &query("BEGIN"));
+    table.passes(Duration::from_secs(9));
+    table.says(client, &query("COMMIT"));
     table.passes(Duration::from_secs(30));
     assert!(!table.is_closed(client));
 }
@@ -468,6 +446,7 @@ fn a_client_that_keeps_its_server_has_the_same_time() {
 #[test]
 fn a_request_that_takes_too_long_is_cancelled_and_a_server_that_does_not_answer_is_left() {
     let (mut table, client, server) = limited(Limits { query_timeout: Some(Duration::from_secs(10)), ..limits() });
+    let other = table.client();
     table.says(client, &query("SELECT 1"));
     table.passes(Duration::from_secs(9));
     table.says(server, &answers("C(SELECT 1) Z(I)"));
@@ -485,9 +464,99 @@ fn a_request_that_takes_too_long_is_cancelled_and_a_server_that_does_not_answer_
     table.passes(Duration::from_secs(10));
     assert_eq!(table.cancels(), 2);
     table.cancels_arrive();
+    table.says(other, &query("SELECT 2"));
     table.passes(Duration::from_millis(4_900));
     assert_eq!(table.hears(client), "");
     table.passes(Duration::from_millis(100));
+    let new = table.connects()[0];
+    assert_eq!(table.hears(new), "Q(SELECT 2)", "nobody waits for that server any more");
     let error = table.hears_error(client);
     assert!(error.contains("08007") && error.contains("query_timeout"), "{error}");
+}
+
+/// Each request has its time from when the one before it is answered, however early it was sent.
+#[test]
+fn a_request_that_was_sent_along_with_another_has_its_time_as_well() {
+    let batch = |sql| [parse("", sql), bind("", 0), execute(), sync()].concat();
+    for (both, first) in [
+        ([query("SELECT 1"), query("SELECT pg_sleep(60)")].concat(), "C(SELECT 1) Z(I)"),
+        ([batch("SELECT 1"), batch("SELECT pg_sleep(60)")].concat(), "1 2 C(SELECT 1) Z(I)"),
+        ([query("BEGIN READ WRITE"), query("SELECT pg_sleep(60)")].concat(), "C(BEGIN) Z(T)"),
+    ] {
+        let (mut table, client, server) = limited(Limits { query_timeout: Some(Duration::from_secs(10)), ..limits() });
+        table.says(client, &both);
+        table.passes(Duration::from_secs(9));
+        table.says(server, &answers(first));
+        table.passes(Duration::from_secs(9));
+        assert_eq!((table.hears(client).as_str(), table.cancels()), (first, 0));
+        table.passes(Duration::from_secs(2));
+        table.connects();
+        assert_eq!(table.cancels(), 1);
+        table.cancels_arrive();
+        table.passes(Duration::from_secs(5));
+        assert_eq!(table.hears(client), "E(08007)");
+    }
+}
+
+/// A server that waits for its client takes no time.
+#[test]
+fn a_clients_own_pause_is_not_its_servers_time() {
+    let batch = [parse("", "SELECT 1"), bind("", 0), execute()].concat();
+    let answered = |table: &mut Table, server| table.says(server, &answers("1 2 C(SELECT 1)"));
+    for ending in [flush(), Vec::new()] {
+        let (mut table, client, server) = limited(Limits { query_timeout: Some(Duration::from_secs(10)), ..limits() });
+        table.says(client, &[batch.clone(), ending.clone()].concat());
+        if !ending.is_empty() {
+            answered(&mut table, server);
+        }
+        table.passes(Duration::from_secs(60));
+        table.says(client, &sync());
+        table.passes(Duration::from_millis(9_900));
+        assert_eq!((table.is_closed(client), table.cancels()), (false, 0));
+        table.passes(Duration::from_millis(100));
+        assert_eq!(table.cancels(), 1, "its own time begins with what asks for it");
+    }
+
+    let (mut table, client, server) = limited(Limits { query_timeout: Some(Duration::from_secs(10)), ..limits() });
+    table.says(client, &query("COPY items FROM STDIN"));
+    table.passes(Duration::from_secs(9));
+    table.says(server, &answers("G"));
+    table.passes(Duration::from_secs(60));
+    table.says(client, b"d\0\0\0\x061\n");
+    table.passes(Duration::from_secs(60));
+    table.says(client, b"c\0\0\0\x04");
+    table.passes(Duration::from_millis(9_900));
+    assert_eq!((table.is_closed(client), table.cancels()), (false, 0));
+    table.passes(Duration::from_millis(100));
+    assert_eq!(table.cancels(), 1);
+}
+
+/// Requests that are sent together are counted each by itself.
+#[test]
+fn requests_that_are_sent_together_are_all_counted() {
+    let (mut table, client, server) = seated(one());
+    table.says(client, &[query("BEGIN READ WRITE"), query("SELECT 1"), query("COMMIT"), query("SELECT 2")].concat());
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.passes(Duration::from_millis(20));
+    table.says(server, &answers("C(SELECT 1) Z(T) C(COMMIT) Z(I)"));
+    table.passes(Duration::from_millis(5));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    let counted = table.hub().figures(Time(0)).pools[0].traffic;
+    assert_eq!((counted.queries.count(), counted.transactions.count()), (4, 2));
+    assert_eq!((counted.queries.sum, counted.transactions.sum), (Duration::from_millis(25), Duration::from_millis(25)));
+}
+
+/// Who has only begun, or has not come to the end of a batch, is idle in a transaction: with or without a server.
+#[test]
+fn what_is_left_open_without_a_server_has_its_time() {
+    let amid = [query("BEGIN"), query("SELECT 1")[..3].to_vec()].concat();
+    for (open, told) in [(query("BEGIN"), "C(BEGIN) Z(T)"), (amid, "C(BEGIN) Z(T)"), (close("nothing"), "3")] {
+        let (mut table, [client, _], _) = impatient(one());
+        table.says(client, &open);
+        assert_eq!(table.hears(client), told);
+        table.passes(Duration::from_millis(9_900));
+        assert!(!table.is_closed(client), "{}", open.escape_ascii());
+        table.passes(Duration::from_millis(100));
+        assert_eq!(table.hears(client), "E(25P03)", "{}", open.escape_ascii());
+    }
 }

@@ -65,6 +65,51 @@ fn connects_that_fail_are_tried_until_there_is_a_primary() {
     assert!(table.hears(client).ends_with("Z(I)"));
 }
 
+/// Two clients that ask for something in a moment in which the primary's servers have gone.
+fn without_a_server() -> (Table, [Side; 2]) {
+    let (mut table, first, server) = seated(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let second = table.client();
+    table.servers().into_iter().chain([server]).for_each(|server| table.hangs_up(server));
+    table.says(first, &query("SELECT 1"));
+    table.says(second, &query("SELECT 2"));
+    (table, [first, second])
+}
+
+/// `wait_timeout` counts from when there is a primary again.
+#[test]
+fn who_has_waited_for_a_primary_has_the_time_of_others_for_a_server() {
+    let (mut table, [_, second]) = without_a_server();
+    for _ in 0..200 {
+        table.refuses("E(57P03)");
+        table.passes(Duration::from_millis(200));
+    }
+    let server = table.connects()[0];
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    table.passes(Duration::from_secs(5));
+    assert_eq!((table.hears(second).as_str(), table.is_closed(second)), ("", false));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
+    table.passes(Duration::from_secs(60));
+    assert!(!table.is_closed(second));
+}
+
+/// Each time that one is back for a moment, whoever waits begins anew, but not for ever.
+#[test]
+fn a_primary_that_comes_and_goes_makes_no_wait_endless() {
+    let (mut table, [first, second]) = without_a_server();
+    for _ in 0..30 {
+        for _ in 0..20 {
+            table.refuses("E(57P03)");
+            table.passes(Duration::from_millis(200));
+        }
+        for server in table.connects() {
+            table.hangs_up(server);
+        }
+    }
+    assert!(table.is_closed(first) && table.is_closed(second), "two minutes");
+}
+
 #[test]
 fn a_standby_is_not_taken_for_the_primary() {
     let mut table = Table::new(settings());

@@ -8,9 +8,10 @@ use sluice_control::{
     settings::{Limits, PoolSettings, UserLimits},
 };
 use sluice_core::pool::Counts;
+use sluice_wire::message::framed;
 
 use crate::{
-    one,
+    one, seated,
     table::{Side, Table, answers, limits, query, scripted},
 };
 
@@ -195,4 +196,36 @@ fn who_has_proven_nothing_takes_nobodys_place() {
     let mut table = Table::limited(two_each(), Limits { clients_per_user: Some(1), ..limits() }, Method::ScramSha256);
     let strangers = [(); 3].map(|()| table.stranger("ann"));
     assert!(strangers.iter().all(|client| table.hears(*client) == "R" && !table.is_closed(*client)));
+}
+
+/// Messages that name or end something are small (`PQ_SMALL_MESSAGE_LIMIT`): by a larger one PostgreSQL ends the session,
+/// once it has answered what came before.
+#[test]
+fn what_is_too_large_for_its_kind_ends_the_session() {
+    let message = |kind: u8, length: usize| {
+        let mut out = Vec::new();
+        framed(&mut out, kind, |out| out.resize(out.len() + length - 4, b'S'));
+        out
+    };
+    for kind in *b"CDEHScf" {
+        for is_known in [false, true] {
+            let (mut table, client, server) = seated(one());
+            let before = if is_known { query("SELECT 1") } else { Vec::new() };
+            table.says(client, &[before, message(kind, 10_001), query("SELECT 2")].concat());
+            if is_known {
+                assert_eq!(table.hears(server), "Q(SELECT 1)", "{}", kind as char);
+                assert_eq!(table.hears(client), "", "{}", kind as char);
+                table.says(server, &answers("C(SELECT 1) Z(I)"));
+                assert_eq!(table.hears(client), "C(SELECT 1) Z(I) E(08P01)", "{}", kind as char);
+            } else {
+                assert_eq!(table.hears(client), "E(08P01)", "{}", kind as char);
+            }
+            assert!(table.is_closed(client) && !table.is_closed(server), "{}", kind as char);
+        }
+    }
+    // A length that no message has is no other case.
+    let (mut table, client, server) = seated(one());
+    table.says(client, &[query("SELECT 1"), b"Q\0\0\0\x03".to_vec()].concat());
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I) E(08P01)");
 }

@@ -27,8 +27,10 @@ mod rest;
 mod sequences;
 mod session_mode;
 mod sessions;
+mod stale;
 mod standing_in;
 mod table;
+mod unused;
 
 use std::time::Duration;
 
@@ -394,25 +396,6 @@ fn a_long_parse_in_small_pieces_is_collected_once() {
 }
 
 #[test]
-fn a_stale_statement_is_prepared_again_before_a_client_hears_of_it_that_came_later() {
-    let (mut table, client, server) = prepared("SELECT 1");
-    let other = table.client();
-    table.says(other, &[parse("a", "SELECT 1"), sync(), run("a")].concat());
-    assert_eq!(table.hears(server), "B(sluice_0) E S", "its Parse may have come behind the change");
-    table.says(server, &answers("E(0A000) Z(I)"));
-    assert_eq!(table.hears(server), "C(sluice_0) P(sluice_0: SELECT 1) B(sluice_0) E S");
-    table.says(server, &answers("3 1 2 C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(other), "1 Z(I) 2 C(SELECT 1) Z(I)");
-    // From now on it is known that there was one.
-    table.says(other, &[parse("b", "SELECT 1"), sync()].concat());
-    assert_eq!(table.hears(server), "P(sluice_1: SELECT 1) D(sluice_1) S");
-    table.says(server, &answers("1 t n Z(I)"));
-    table.says(client, &run("a"));
-    table.says(server, &answers("E(0A000) Z(I)"));
-    assert_eq!(table.hears(client), "E(0A000) Z(I)", "its own came before");
-}
-
-#[test]
 fn a_result_is_what_it_was_at_the_parse_or_an_error() {
     for (columns, goes_on) in [("T(a)", true), ("T(b)", false)] {
         let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
@@ -436,9 +419,7 @@ fn a_statement_of_another_result_is_described_as_far_as_postgresql_does() {
     table.says(client, &[parse("a", "SELECT 1"), parse("b", "SELECT 2"), sync()].concat());
     table.says(server, &answers("1 t T(a) 3 1 t n Z(I)"));
     table.hears(server);
-    let mut describe = Vec::new();
-    message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
-    table.says(client, &[describe, sync()].concat());
+    table.says(client, &[describe("a"), sync()].concat());
     assert_eq!(
         table.hears(server),
         "C(sluice_1) P(sluice_0: SELECT 1) S",
@@ -455,9 +436,7 @@ fn a_statement_of_another_result_is_described_as_far_as_postgresql_does() {
 
 #[test]
 fn a_statement_that_can_not_be_prepared_again_is_described_as_far_as_postgresql_does() {
-    let mut describe = Vec::new();
-    message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
-    for (next, heard) in [(describe, "t "), (bind("a", 0), "")] {
+    for (next, heard) in [(describe("a"), "t "), (bind("a", 0), "")] {
         // The first one is prepared before its batch begins.
         let is_ahead = !heard.is_empty();
         let (mut table, client, server) = seated(PoolSettings { prepared_per_server: 1, ..one() });
@@ -477,9 +456,7 @@ fn a_statement_that_can_not_be_prepared_again_is_described_as_far_as_postgresql_
 
 #[test]
 fn a_statement_that_changes_behind_its_parse_is_described_as_far_as_postgresql_does() {
-    let mut describe = Vec::new();
-    message::put_statement_message(&mut describe, message::frontend::DESCRIBE, b"a");
-    for (next, sent, heard) in [(describe, "D(sluice_0) S", "t "), (bind("a", 0), "B(sluice_0) S", "")] {
+    for (next, sent, heard) in [(describe("a"), "D(sluice_0) S", "t "), (bind("a", 0), "B(sluice_0) S", "")] {
         let (mut table, client, server) = seated(one());
         table.says(client, &[parse("a", "SELECT 1"), next, sync()].concat());
         assert_eq!(table.hears(server), format!("P(sluice_0: SELECT 1) D(sluice_0) {sent}"));

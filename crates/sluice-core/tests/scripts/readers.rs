@@ -261,7 +261,7 @@ fn what_changes_the_primarys_catalogs_counts_at_standbys_as_well() {
     let prepared = |name: &str| [parse(name, "SELECT x"), sync()].concat();
     table.says(reader, &prepared("s"));
     assert!(table.hears(at_standby).starts_with("P("), "it is new");
-    table.says(at_standby, &answers("1 t(0) n Z(I)"));
+    table.says(at_standby, &answers("1 t n Z(I)"));
     assert_eq!(table.hears(reader), "1 Z(I)");
     table.has_nodes(good(&["a"]));
     table.says(reader, &prepared("t"));

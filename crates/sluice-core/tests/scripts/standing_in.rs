@@ -1,18 +1,10 @@
 //! Statements that answer in place of a client's which the server does not have: what PostgreSQL would have said, it says.
 
-use sluice_control::settings::PoolSettings;
-use sluice_wire::{FrontendKind, message};
-
 use crate::{
     one, prepared, run,
-    table::{Side, Table, answers, bind, execute, own, parse, parse_typed, query, sync},
+    table::{Side, Table, answers, bind, describe, execute, own, parse, parse_typed, query, sync},
 };
-
-fn describe(name: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    message::put_statement_message(&mut out, FrontendKind::Describe, name.as_bytes());
-    out
-}
+use sluice_control::settings::PoolSettings;
 
 /// A client that has prepared `a`, which was closed on the server since to make room for another, and whose
 /// transaction has failed.
@@ -36,7 +28,7 @@ fn a_bind_in_a_failed_transaction_needs_no_statement() {
     table.says(client, &run("a"));
     assert_eq!(
         table.hears(server),
-        "C(sluice_stand_in) P(sluice_stand_in: ) B(sluice_stand_in) E S",
+        "C(sluice_stand_in) P(sluice_stand_in:  of 0 0 0) B(sluice_stand_in) E S",
         "no other is parsed now"
     );
     let error = "bind message supplies 0 parameters, but prepared statement \"sluice_stand_in\" requires 3";
@@ -220,7 +212,7 @@ fn a_wrong_count_is_refused_before_an_unnamed_statement_is_parsed_again() {
     table.says(server, &answers("1 Z(I)"));
     table.hears(server);
     table.says(client, &run(""));
-    let sent = "C(sluice_stand_in) P(sluice_stand_in: ) B(sluice_stand_in) E S";
+    let sent = "C(sluice_stand_in) P(sluice_stand_in:  of 0) B(sluice_stand_in) E S";
     assert_eq!(table.hears(server), sent, "the table may be out of sight by now");
     // What its Parse comes to now is another matter.
     table.says(server, &answers("3 1 E(08P01) Z(I)"));

@@ -472,7 +472,9 @@ fn frontend(tag: u8, body: &[u8]) -> String {
         b'F' => format!("F({})", u32::from_be_bytes(*body.first_chunk().expect("an OID"))),
         b'P' => {
             let parse = Parse::read(body).expect("the engine writes whole messages");
-            format!("P({}: {})", text(parse.name), text(parse.query))
+            let types: Vec<_> = types_in(&parse).map(|oid| oid.to_string()).collect();
+            let of = if types.is_empty() { String::new() } else { format!(" of {}", types.join(" ")) };
+            format!("P({}: {}{of})", text(parse.name), text(parse.query))
         }
         b'B' => format!("B({})", text(BindNames::read(body).expect("the engine writes whole messages").statement)),
         b'D' if body == b"!\0" => "D(!)".to_owned(),
@@ -482,6 +484,12 @@ fn frontend(tag: u8, body: &[u8]) -> String {
         },
         _ => (tag as char).to_string(),
     }
+}
+
+/// The parameters' types in a Parse.
+fn types_in(parse: &Parse<'_>) -> impl Iterator<Item = u32> {
+    let types = parse.definition.get(parse.query.len() + 3..).unwrap_or_default();
+    types.chunks_exact(4).map(|oid| u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]]))
 }
 
 /// A message to a client, as text.
@@ -504,6 +512,14 @@ fn backend(tag: u8, body: &[u8]) -> String {
         b'S' => {
             let (name, value) = message::read_parameter_status(body).expect("the engine writes whole messages");
             format!("S({name}={value})")
+        }
+        b't' => {
+            let types = body[2..].chunks_exact(4).map(|oid| u32::from_be_bytes([oid[0], oid[1], oid[2], oid[3]]));
+            match types.len() {
+                0 => "t".to_owned(),
+                1..=8 => format!("t({})", types.map(|oid| oid.to_string()).collect::<Vec<_>>().join(" ")),
+                _ => "t(many)".to_owned(),
+            }
         }
         _ => (tag as char).to_string(),
     }
@@ -550,11 +566,11 @@ pub(crate) fn answers(script: &str) -> Vec<u8> {
                 put_cstr(out, argument.as_bytes());
                 out.extend_from_slice(&[0; 18]);
             }),
-            // So many parameters, or none.
+            // Parameters of these types, or none.
             b't' => framed(&mut out, b't', |out| {
-                let count: u16 = argument.parse().unwrap_or_default();
-                out.extend_from_slice(&count.to_be_bytes());
-                (0..count).for_each(|_| out.extend_from_slice(&23_u32.to_be_bytes()));
+                let types: Vec<u32> = argument.split_whitespace().flat_map(str::parse).collect();
+                out.extend_from_slice(&(types.len() as u16).to_be_bytes());
+                types.iter().for_each(|oid| out.extend_from_slice(&oid.to_be_bytes()));
             }),
             // A boolean, in binary.
             b'V' => framed(&mut out, b'V', |out| out.extend_from_slice(&[0, 0, 0, 1, u8::from(argument == "t")])),

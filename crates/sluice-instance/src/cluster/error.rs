@@ -99,7 +99,8 @@ pub enum ClusterError {
     /// A host's member of etcd does not come up.
     #[error(
         "etcd does not come up ({} s){}\n\
-         if its log says that the member was removed, move {} away: it joins anew then",
+         if its log says that the member was removed and this host is to be one of the cluster's again, move {} away: it joins \
+         anew then",
         waited.as_secs(), ends(logs), data.display()
     )]
     EtcdFails {

@@ -17,7 +17,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use ureq::{
     Agent,
-    tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig},
+    tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
 use super::tls::TlsFiles;
@@ -84,13 +84,21 @@ pub(super) struct EtcdClient {
 impl EtcdClient {
     pub(super) fn new(members: Vec<SocketAddr>, tls: &TlsFiles) -> io::Result<Self> {
         let read = |path| fs::read(path).map_err(|error| io::Error::other(format!("{path:?}: {error}")));
-        let ca = Certificate::from_pem(&read(&tls.ca)?).map_err(io::Error::other)?;
-        let cert = Certificate::from_pem(&read(&tls.cert)?).map_err(io::Error::other)?;
+        // An authority and the one that replaces it; a certificate and those between it and the authority.
+        let all = |path| -> io::Result<Vec<Certificate<'static>>> {
+            let items = parse_pem(&read(path)?).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
+            let certificates = items.into_iter().filter_map(|item| match item {
+                PemItem::Certificate(certificate) => Some(certificate),
+                _ => None,
+            });
+            Ok(certificates.collect())
+        };
+        let (ca, cert) = (all(&tls.ca)?, all(&tls.cert)?);
         let key = PrivateKey::from_pem(&read(&tls.key)?).map_err(io::Error::other)?;
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&[ca]))
-            .client_cert(Some(ClientCert::new_with_certs(&[cert], key)))
+            .root_certs(RootCerts::new_with_certs(&ca))
+            .client_cert(Some(ClientCert::new_with_certs(&cert, key)))
             .build();
         let config = Agent::config_builder()
             .tls_config(tls)
@@ -201,17 +209,22 @@ pub(super) struct EtcdPeer {
     pub(super) name: String,
     /// URLs for the other members.
     pub(super) peer_urls: Vec<String>,
+    /// URLs for clients; none until it has been started.
+    pub(super) client_urls: Vec<String>,
     /// Whether it has no vote.
     pub(super) is_learner: bool,
 }
 
 impl EtcdPeer {
     fn parse(value: &Value) -> Option<Self> {
-        let urls = value["peerURLs"].as_array()?.iter().map(|url| url.as_str().map(str::to_owned));
+        let urls = |value: &Value| -> Option<Vec<String>> {
+            value.as_array()?.iter().map(|url| url.as_str().map(str::to_owned)).collect()
+        };
         Some(Self {
             id: value["ID"].as_str()?.parse().ok()?,
             name: value["name"].as_str().unwrap_or_default().to_owned(),
-            peer_urls: urls.collect::<Option<_>>()?,
+            peer_urls: urls(&value["peerURLs"])?,
+            client_urls: urls(&value["clientURLs"]).unwrap_or_default(),
             is_learner: value["isLearner"].as_bool().unwrap_or(false),
         })
     }
@@ -339,6 +352,7 @@ mod tests {
         let learner = json!({ "ID": "17237436991929493444", "name": "node2", "peerURLs": ["https://10.0.0.2:2380"],
                               "clientURLs": ["https://10.0.0.2:2379"], "isLearner": true });
         let peer = EtcdPeer::parse(&learner).unwrap();
+        assert_eq!(peer.client_urls, ["https://10.0.0.2:2379"]);
         assert_eq!((peer.id, &*peer.name, peer.is_learner), (17_237_436_991_929_493_444, "node2", true));
         let not_started = EtcdPeer::parse(&json!({ "ID": "7", "peerURLs": ["https://10.0.0.2:2380"] })).unwrap();
         assert_eq!((&*not_started.name, not_started.is_learner), ("", false));

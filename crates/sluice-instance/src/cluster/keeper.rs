@@ -70,6 +70,13 @@ impl Slot {
         self.lock().as_ref()?.status().pid
     }
 
+    /// Sends the program a signal, if it runs.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(process) = &*self.lock() {
+            process.signal(signal);
+        }
+    }
+
     /// Ends that nobody asked for, in a row.
     pub(super) fn failures(&self) -> u32 {
         self.lock().as_ref().map_or(0, |process| process.status().failures)
@@ -157,6 +164,11 @@ impl NodeKeeper {
             *agent = Some(started.map_err(ClusterError::io("start the survivor of", &self.node.home))?);
         }
         Ok(())
+    }
+
+    /// Has its Patroni read its configuration again, and write PostgreSQL's rules by it.
+    pub(super) fn reload(&self) {
+        self.patroni.signal(Signal::SIGHUP);
     }
 
     /// Stops its Patroni and PostgreSQL, as hard as `haste` says meanwhile; returns the last mode that was needed, none

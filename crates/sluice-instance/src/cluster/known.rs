@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
     thread,
+    time::SystemTime,
 };
 
 use sluice_control::cluster::Rest;
@@ -14,8 +15,9 @@ use sluice_tls::ClientTls;
 use super::{
     ADDRESS, Cluster, ClusterError, State, etcd,
     etcd_api::EtcdClient,
-    host::{certificates, state::HostState},
+    host::{certificates, members, state::HostState},
     patroni::{self, POOLS},
+    resize,
     rest::{self, Api},
     roles::REST_PASSWORD as PASSWORD,
 };
@@ -44,6 +46,8 @@ pub struct Known {
     pub data: Vec<(String, PathBuf)>,
     /// The file with the consoles of the pools, which is there while one runs.
     pub pools: PathBuf,
+    /// Warnings of certificates of this host that end soon.
+    pub certificates: Vec<String>,
     /// The way to ask etcd itself, where its members are known here.
     pub etcd: Option<KnownEtcd>,
 }
@@ -59,7 +63,11 @@ pub enum KnownEtcd {
 
 /// The client of members of etcd on several hosts.
 #[derive(Debug)]
-pub struct EtcdHosts(EtcdClient);
+pub struct EtcdHosts {
+    client: EtcdClient,
+    /// Where the members answer, by this host's file.
+    known: Vec<SocketAddr>,
+}
 
 impl KnownEtcd {
     /// Whether etcd has a majority now: one of its members answers what it could not answer without. Takes some seconds
@@ -70,7 +78,17 @@ impl KnownEtcd {
                 let asked: Vec<_> = members.iter().map(|health| scope.spawn(|| etcd::is_healthy(*health))).collect();
                 asked.into_iter().any(|thread| thread.join().unwrap_or(false))
             }),
-            Self::Hosts(etcd) => etcd.0.value("/sluice/majority").is_ok(),
+            Self::Hosts(etcd) => etcd.client.value("/sluice/majority").is_ok(),
+        }
+    }
+
+    /// Faults of its membership, each with the remedy: members that are missing, or too many. None where etcd does not say.
+    pub fn doubts(&self) -> Vec<String> {
+        match self {
+            Self::Here(_) => Vec::new(),
+            Self::Hosts(etcd) => {
+                etcd.client.members().map_or_else(|_| Vec::new(), |members| members::doubts(&members, &etcd.known))
+            }
         }
     }
 }
@@ -88,7 +106,8 @@ impl Known {
                 .map_err(|error| ClusterError::BadFile { path: files.cert.clone(), why: error.to_string() })?;
             let etcd = EtcdClient::new(host.etcd.clone(), &files)
                 .map_err(|error| ClusterError::BadFile { path: files.cert.clone(), why: error.to_string() })?;
-            let etcd = (!host.etcd.is_empty()).then(|| KnownEtcd::Hosts(Box::new(EtcdHosts(etcd))));
+            let etcd = EtcdHosts { client: etcd, known: host.etcd };
+            let etcd = (!etcd.known.is_empty()).then(|| KnownEtcd::Hosts(Box::new(etcd)));
             let encrypted = |address: &SocketAddr| Rest { is_encrypted: true, ..Api::default().at(*address) };
             return Ok(Some(Self {
                 scope: host.cluster,
@@ -97,10 +116,11 @@ impl Known {
                 password: None,
                 data: vec![(host.name, root.join(HOST).join("pgdata"))],
                 pools: root.join(POOLS),
+                certificates: certificates::ends(&files, SystemTime::now()),
                 etcd,
             }));
         }
-        let Some(state) = State::read(root)? else { return Ok(None) };
+        let Some(state) = State::read(root)?.filter(|_| !resize::is_one(root)) else { return Ok(None) };
         let nodes = state.nodes.iter().enumerate().map(|(index, ports)| (format!("node{}", index + 1), ports));
         let made: Vec<_> = nodes.filter(|(name, _)| root.join(name).join(patroni::FILE).exists()).collect();
         let at = |rest: u16| Api::default().at(SocketAddr::new(ADDRESS, rest));
@@ -114,7 +134,8 @@ impl Known {
         let password = Some(Password::from_file(&text).ok_or(BootstrapError::BadFile { path })?);
         let health = state.etcd.iter().map(|ports| SocketAddr::new(ADDRESS, ports.health));
         let etcd = Some(KnownEtcd::Here(health.collect()));
-        Ok(Some(Self { scope: state.scope, members, tls: None, password, data, pools: root.join(POOLS), etcd }))
+        let (scope, pools, certificates) = (state.scope, root.join(POOLS), Vec::new());
+        Ok(Some(Self { scope, members, tls: None, password, data, pools, certificates, etcd }))
     }
 }
 

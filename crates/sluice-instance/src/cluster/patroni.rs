@@ -79,6 +79,9 @@ pub(super) fn synchronous(nodes: usize) -> Value {
     }
 }
 
+/// The extension's: a primary that does not know of its standbys, by a configuration that it can't read, commits nothing.
+pub const STANDBYS_REQUIRED: &str = "sluice.synchronous_standbys_required";
+
 /// With two nodes, the time for which a standby may be silent before the leader takes it for gone, and commits go on
 /// without it. Patroni notices within a loop.
 const STANDBY_SILENT_MAX: &str = "2s";
@@ -102,6 +105,7 @@ pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
                 "wal_retrieve_retry_interval": RECONNECT_EVERY,
                 // With three, another standby is there; one that is slow for a moment should not have to begin anew.
                 "wal_sender_timeout": (nodes == 2).then_some(STANDBY_SILENT_MAX),
+                (STANDBYS_REQUIRED): (nodes > 2).then_some("on"),
             },
         },
     });
@@ -324,6 +328,8 @@ mod tests {
             assert_eq!(begins["postgresql"]["parameters"]["max_connections"], 100);
             let timeout = begins["postgresql"]["parameters"].get("wal_sender_timeout");
             assert_eq!(timeout, (nodes == 2).then(|| json!("2s")).as_ref());
+            let required = begins["postgresql"]["parameters"].get(STANDBYS_REQUIRED);
+            assert_eq!(required, (nodes > 2).then(|| json!("on")).as_ref());
         }
     }
 }

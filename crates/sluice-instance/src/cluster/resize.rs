@@ -32,6 +32,11 @@ pub fn is_cluster(root: &Path) -> bool {
     root.join(super::state::NAME).exists()
 }
 
+/// Whether the directory's data are those of one node now, whatever it was.
+pub(super) fn is_one(root: &Path) -> bool {
+    root.join("pgdata/PG_VERSION").exists()
+}
+
 /// Makes one node of several: the data of the last leader, which must have been shut down in order, go to where one
 /// node has them. What etcd knew of the cluster is removed; the other nodes' data stay, as copies.
 ///
@@ -63,10 +68,10 @@ pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), Cluster
 /// gets a fresh one. The data themselves are moved when the directory is opened.
 pub(super) fn to_several(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), ClusterError> {
     let Ok(root) = spec.root.canonicalize() else { return Ok(()) };
-    let pgdata = root.join("pgdata");
-    if !pgdata.join("PG_VERSION").exists() {
+    if !is_one(&root) {
         return Ok(());
     }
+    let pgdata = root.join("pgdata");
     let _lock = data_dir::take_lock(&root)?;
     clear_earlier(&root, observer);
     wait_gone(&pgdata)?;

@@ -33,7 +33,8 @@ pub enum DataDirError {
     /// PostgreSQL's user can't get there.
     #[error(
         "user {user} cannot enter {} on the way to {}\n\
-         run chmod o+x {}, choose a directory elsewhere (--data /var/lib/sluice), or another user (--run-as USER)",
+         run chmod o+x {}, choose a directory elsewhere, as /var/lib/sluice (--data DIR, or data in node.toml), or \
+         another user (--run-as USER, or run_as in node.toml)",
         at.display(), path.display(), at.display()
     )]
     Blocked {
@@ -77,8 +78,8 @@ pub enum DataDirError {
     /// The data are of another major version.
     #[error(
         "{} has data of PostgreSQL {found}, but {} is PostgreSQL {}\n\
-         name PostgreSQL {found}'s programs with --pg-bin (Debian, Ubuntu: apt-get install postgresql-{found}, from \
-         PostgreSQL's own packages where the distribution has none; --pg-bin /usr/lib/postgresql/{found}/bin){}",
+         name PostgreSQL {found}'s programs (--pg-bin DIR, or pg_bin in node.toml; Debian, Ubuntu: /usr/lib/postgresql/{found}/bin \
+         by apt-get install postgresql-{found}, from PostgreSQL's own packages where the distribution has none){}",
         path.display(), binaries.dir.display(), binaries.version, upgrade(found, binaries.version.major)
     )]
     WrongMajor {
@@ -92,7 +93,7 @@ pub enum DataDirError {
     /// The data belong to somebody else.
     #[error(
         "{} belongs to user {owner}, but PostgreSQL would run as {user}\n\
-         start with --run-as {owner}, or give the files away: chown -R {user} {}",
+         name that user (--run-as {owner}, or run_as in node.toml), or give the files away: chown -R {user} {}",
         path.display(), path.display()
     )]
     WrongOwner {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Named;
 use crate::{
+    plan::WORKLOAD,
     report::number::{bytes, count, trimmed},
     result::{Machine, RunResult, Server},
 };
@@ -28,6 +29,9 @@ impl Difference {
 
 /// By how much disks have to differ to be different ones.
 const DISKS_FACTOR: f64 = 3.0;
+/// Settings that say where a server is: each run's has a place of its own.
+const OF_PLACE: [&str; 6] =
+    ["unix_socket_directories", "data_directory", "config_file", "hba_file", "ident_file", "external_pid_file"];
 /// For what a run does not have.
 const NONE: &str = "–";
 
@@ -44,7 +48,10 @@ pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
         compare(what.to_owned(), runs.iter().map(|run| of(run.result)).collect());
     }
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.result.conditions.keys()).collect();
-    for name in names {
+    // A run of before does not tell.
+    let is_told =
+        |name: &&String| *name != WORKLOAD || runs.iter().all(|run| run.result.conditions.contains_key(*name));
+    for name in names.into_iter().filter(is_told) {
         let of = |run: &Named<'_>| run.result.conditions.get(name).map_or(NONE, String::as_str).to_owned();
         compare(name.clone(), runs.iter().map(of).collect());
     }
@@ -59,7 +66,8 @@ pub(super) fn between(runs: &[Named<'_>]) -> Vec<Difference> {
             servers.iter().map(|server| server.map_or_else(|| NONE.to_owned(), of)).collect()
         };
         compare(format!("versions ({target})"), values(&|server| server.versions.join("; ")));
-        let names: BTreeSet<&String> = servers.iter().flatten().flat_map(|server| server.settings.keys()).collect();
+        let settings = servers.iter().flatten().flat_map(|server| server.settings.keys());
+        let names: BTreeSet<&String> = settings.filter(|name| !OF_PLACE.contains(&name.as_str())).collect();
         for name in names {
             let of = |server: &Server| server.settings.get(name).map_or("default", String::as_str).to_owned();
             compare(format!("{name} ({target})"), values(&of));

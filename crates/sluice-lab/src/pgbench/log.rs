@@ -41,11 +41,7 @@ impl Latencies {
         let mut latencies = Self::none()?;
         for entry in fs::read_dir(dir).map_err(Error::file("read", dir))? {
             let path = entry.map_err(Error::file("read", dir))?.path();
-            let is_log = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('.')));
-            if !is_log {
+            if !is_log(&path) {
                 continue;
             }
             let file = File::open(&path).map_err(Error::file("read", &path))?;
@@ -97,6 +93,23 @@ impl Latencies {
         }
         both.map(|histogram| (ms(histogram.value_at_quantile(0.99)), ms(histogram.max())))
     }
+}
+
+/// The begin of the earliest transaction in a directory's logs, in seconds since 1970, as far as they are written.
+pub(super) fn first_begin_unix_s(dir: &Path) -> Option<f64> {
+    let logs = fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_log(path));
+    let begins = logs.filter_map(|path| {
+        let mut line = String::new();
+        BufReader::new(File::open(path).ok()?).read_line(&mut line).ok()?;
+        let (latency_us, end_unix_s) = parse_line(line.strip_suffix('\n')?)?;
+        Some(end_unix_s - latency_us as f64 / 1e6)
+    });
+    begins.reduce(f64::min)
+}
+
+fn is_log(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('.')))
 }
 
 fn histogram(digits: u8) -> Result<Histogram<u64>, Error> {

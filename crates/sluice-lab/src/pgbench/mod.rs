@@ -145,7 +145,7 @@ impl Pgbench<'_> {
         let stdout = process::collect(process.child().stdout.take());
         let lines = process::lines(process.child().stderr.take());
         let mut complaints = Complaints::default();
-        let followed = self.follow(&process, &lines, &mut complaints, &mut see);
+        let followed = self.follow(&process, &lines, dir.path(), &mut complaints, &mut see);
         let (progress, told_to_end) = match followed {
             Ok(followed) => followed,
             Err(error) => {
@@ -174,6 +174,7 @@ impl Pgbench<'_> {
         &self,
         process: &Process,
         lines: &Receiver<String>,
+        dir: &Path,
         complaints: &mut Complaints,
         see: &mut impl FnMut(Moment),
     ) -> Result<(Vec<Progress>, Instant), Error> {
@@ -187,7 +188,7 @@ impl Pgbench<'_> {
             match lines.recv_timeout(TICK) {
                 Ok(line) => match Progress::parse(&line) {
                     Some(report) => {
-                        turn_end.get_or_insert_with(|| Instant::now() + self.left_behind(&report));
+                        turn_end.get_or_insert_with(|| self.turn_end(&report, dir));
                         if told_to_end.is_none_or(|told| told.elapsed() < REPORT_LATE) {
                             reports.push(report.clone());
                             see(Moment::Report(report));
@@ -222,11 +223,14 @@ impl Pgbench<'_> {
         Duration::from_secs(u64::from(self.seconds.max(1)))
     }
 
-    /// The rest of the turn after pgbench's first report: that comes a second after it began, or, if not all
-    /// were connected by then, right behind the last log-in.
-    fn left_behind(&self, first: &Progress) -> Duration {
-        let of_turn_s = if first.elapsed_s < 1.5 { 1 } else { 0 };
-        self.duration() - Duration::from_secs(of_turn_s)
+    /// The end of the turn, by pgbench's first report. That comes a second after it was started, or, if not all were
+    /// connected by then, right behind the last log-in. Its log tells when transactions began.
+    fn turn_end(&self, first: &Progress, logs: &Path) -> Instant {
+        let now = Instant::now();
+        let since_start_s = if first.elapsed_s < 1.5 { 1.0 } else { 0.0 };
+        let begun_s = log::first_begin_unix_s(logs).map_or(since_start_s, |begin| clock::unix_s() - begin);
+        // A clock may have been set meanwhile.
+        now + self.duration() - Duration::from_secs_f64(begun_s.clamp(0.0, since_start_s))
     }
 
     /// 50 ms for each log-in; 16,384 of them took 342 s in the report of the concurrency ladder.

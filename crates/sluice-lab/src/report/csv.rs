@@ -36,7 +36,8 @@ pub(super) fn summary(result: &RunResult) -> Result<Vec<u8>, ::csv::Error> {
         row.extend([outcome.to_owned(), remark.to_owned()]);
         if let Outcome::Measured(measured) = &turn.outcome {
             let stalled_s: f64 = measured.stalls.iter().map(crate::stall::Stall::seconds).sum();
-            row.extend([measured.stalls.len().to_string(), stalled_s.to_string()]);
+            // The sum of nothing is -0.
+            row.extend([measured.stalls.len().to_string(), (stalled_s + 0.0).to_string()]);
             row.extend(columns::ALL.iter().map(|column| value((column.of)(&measured.figures))));
         } else {
             row.resize(row.len() + 2 + columns::ALL.len(), String::new());

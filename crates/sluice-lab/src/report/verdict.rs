@@ -163,8 +163,11 @@ fn against_the_first(outline: &Outline<'_>, load: Load<'_>, target: &str) -> Opt
     Some(format!("{sentence}{}", time_against(outline, case, first).unwrap_or_default()))
 }
 
-/// The SQL inside if it is known, or else the slowest percent.
+/// The SQL inside if it is known, or else the slowest percent. Times that can't be right are not compared.
 fn time_against(outline: &Outline<'_>, case: &CaseKey, first: &CaseKey) -> Option<String> {
+    if understated_ms(outline, case).or_else(|| understated_ms(outline, first)).is_some() {
+        return None;
+    }
     let both = |column| Some((outline.median(case, column)?, outline.median(first, column)?));
     let differ = |(own, other): &(f64, f64)| own.max(*other) >= WORTH_A_WORD * own.min(*other);
     let shown = |(own, other): (f64, f64)| format!("{} instead of {}", milliseconds(own), milliseconds(other));
@@ -227,25 +230,30 @@ const LATENCY_SHARE_MIN: f64 = 0.85;
 /// transaction under way at any time, so their mean is clients / tps (Little's law). pgbench's mean is too low if it
 /// had to wait for a processor itself, since it does not look at the clock for each of its steps.
 fn understated(result: &RunResult) -> Option<String> {
-    if result.conditions.contains_key("rate") {
-        return None;
-    }
     let outline = Outline::of(result);
     let of_case = |case: &&CaseKey| {
-        let (tps, mean_ms) = (outline.median(case, columns::TPS)?, outline.median(case, columns::MEAN)?);
-        let due_ms = 1000.0 * f64::from(case.clients) / tps;
-        (mean_ms < LATENCY_SHARE_MIN * due_ms).then(|| {
-            format!("for {}, {} ms instead of {} ms", label(case), figure(Some(due_ms)), figure(Some(mean_ms)))
-        })
+        let (due_ms, mean_ms) = understated_ms(&outline, case)?;
+        Some(format!("for {}, {} ms instead of {} ms", label(case), figure(Some(due_ms)), figure(Some(mean_ms))))
     };
     let cases: Vec<String> = result.cases().iter().filter_map(of_case).collect();
     (!cases.is_empty()).then(|| {
         format!(
             "pgbench states latencies that are too low, by its own count of transactions: it had to wait for a processor \
-             itself. By that count the mean should be: {}.",
+             itself. By that count the mean should be: {}. Percentiles and the times of single statements are too low as \
+             well there.",
             cases.join("; ")
         )
     })
+}
+
+/// The mean that a case's latencies should have, and the one that pgbench states, if that is too low.
+fn understated_ms(outline: &Outline<'_>, case: &CaseKey) -> Option<(f64, f64)> {
+    if outline.result.conditions.contains_key("rate") {
+        return None;
+    }
+    let (tps, mean_ms) = (outline.median(case, columns::TPS)?, outline.median(case, columns::MEAN)?);
+    let due_ms = 1000.0 * f64::from(case.clients) / tps;
+    (mean_ms < LATENCY_SHARE_MIN * due_ms).then_some((due_ms, mean_ms))
 }
 
 /// A target in a sentence.

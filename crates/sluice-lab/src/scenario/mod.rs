@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use sluice_instance::Class;
 
 pub use self::shipped::names;
@@ -20,6 +21,8 @@ use crate::error::Error;
 
 /// The file that describes a scenario.
 const FILE: &str = "scenario.toml";
+/// As much of a digest as tells scenarios apart.
+const DIGEST_BYTES: usize = 6;
 /// More clients than fit in any machine that somebody would run this on.
 const CLIENTS_MAX: u32 = 65_536;
 
@@ -50,6 +53,36 @@ pub struct Scenario {
     pub turns: u32,
     /// Changes for a run of seconds.
     pub brief: Brief,
+}
+
+impl Scenario {
+    /// A digest of what is run: the SQL that makes and resets the tables, and each variant's scripts, weights and
+    /// settings. Two scenarios of one name are one load only if it is the same.
+    pub fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        let mut add = |text: &str| {
+            digest.update(text.len().to_le_bytes());
+            digest.update(text);
+        };
+        match &self.data.maker {
+            Maker::Pgbench => add("pgbench"),
+            Maker::Schema(sql) => add(sql),
+        }
+        add(&self.data.reset);
+        self.data.prewarm.iter().for_each(|name| add(name));
+        let settings = |settings: &BTreeMap<String, String>| format!("{settings:?}");
+        add(&settings(&self.settings));
+        for variant in &self.variants {
+            add(&format!("{} {}", variant.name, variant.unlogged));
+            add(&settings(&variant.settings));
+            for script in &variant.scripts {
+                add(&format!("{}@{}", script.name, script.weight));
+                add(script.text.as_deref().unwrap_or_default());
+            }
+        }
+        let bytes = digest.finalize();
+        bytes.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// The tables.

@@ -47,8 +47,10 @@ const DISK_BUSY_PERCENT: f64 = 95.0;
 const THROTTLED_PERCENT: f64 = 25.0;
 /// The share of the machine's processors that others have to have taken more than outside.
 const TAKEN_SHARE: f64 = 0.3;
-/// Others that had much before took more if they have so much now, and ours less than half of what they had.
+/// Others that had much before took more if they have so much now, so much of it more, and ours less than half of what
+/// they had.
 const MOSTLY_TAKEN_SHARE: f64 = 0.7;
+const MORE_TAKEN_SHARE: f64 = 0.15;
 /// Active sessions inside, as a share of those outside, below which nobody asked.
 const ASKED_SHARE: f64 = 0.3;
 /// Sessions at work, in the mean, that looks can tell from none.
@@ -373,10 +375,11 @@ fn cpu_taken(view: &View<'_>) -> Option<Finding> {
     let (inside, outside) = (taken.inside, taken.outside_or_zero());
     let ours = view.pair(metrics::CPU_POSTGRES);
     let lost_half = ours.is_some_and(|ours| ours.outside.is_some_and(|outside| ours.inside < 0.5 * outside));
-    let is_cause = inside - outside >= TAKEN_SHARE || (inside >= MOSTLY_TAKEN_SHARE && lost_half);
+    let is_starved = inside >= MOSTLY_TAKEN_SHARE && inside - outside >= MORE_TAKEN_SHARE && lost_half;
+    let is_cause = inside - outside >= TAKEN_SHARE || is_starved;
     let columns = [metrics::CPU_OTHERS, metrics::CPU_STEAL, metrics::CPU_POSTGRES, metrics::PRESSURE_CPU];
     // Sessions without a processor wait for all kinds of things: for others that have none either.
-    let strength = if inside >= MOSTLY_TAKEN_SHARE && lost_half { LIMIT_STRENGTH } else { inside.min(WAITS_STRENGTH) };
+    let strength = if is_starved { LIMIT_STRENGTH } else { inside.min(WAITS_STRENGTH) };
     is_cause.then(|| finding(Cause::CpuTaken, strength, view.evidence(&columns)))
 }
 
@@ -530,6 +533,9 @@ mod tests {
         assert_eq!(causes(&[(metrics::CPU_OTHERS, 0.1, 0.5)]), [Cause::Unknown]);
         let more = [(metrics::CPU_OTHERS, 1.2, 1.7), (metrics::CPU_POSTGRES, 0.6, 0.1)];
         assert_eq!(causes(&more), [Cause::CpuTaken]);
+        // A machine that is busy all the time stops nobody in particular, though whoever waits for a lock needs little.
+        let busy = [(metrics::CPU_OTHERS, 1.78, 1.93), (metrics::CPU_POSTGRES, 0.6, 0.1)];
+        assert_eq!(causes(&busy), [Cause::Unknown]);
         let queued = [(metrics::ACTIVE, 1.0, 2.0), ("event.LWLock.WALWrite", 0.5, 2.0)];
         assert_eq!(causes(&[&more[..], &queued[..]].concat()), [Cause::CpuTaken, Cause::WalSync]);
     }

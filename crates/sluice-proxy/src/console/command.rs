@@ -81,8 +81,10 @@ impl Command {
         let mut words = words(text.trim().trim_end_matches(';').trim_end()).into_iter();
         let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
         let fourth = words.next();
-        let database = second.map(unquoted);
+        let database = second.and_then(unquoted);
+        let is_no_name = second.is_some() && database.is_none();
         let command = match (first.as_deref(), second, more) {
+            _ if is_no_name => None,
             (None, ..) => Some(Self::Nothing),
             (Some("show"), Some(name), None) => {
                 let known = SHOWN.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -143,12 +145,14 @@ fn time(word: Option<&str>, otherwise: Duration) -> Option<Duration> {
     seconds.filter(|time| *time <= TIME_MAX)
 }
 
-/// A name as it was meant: in double quotes, or as it stands.
-fn unquoted(name: &str) -> String {
-    match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-        Some(name) => name.replace("\"\"", "\""),
-        None => name.to_owned(),
-    }
+/// A name as it was meant, in double quotes or as it stands, if it is one.
+fn unquoted(name: &str) -> Option<String> {
+    let Some(rest) = name.strip_prefix('"') else {
+        return (!name.contains(['"', '\''])).then(|| name.to_owned());
+    };
+    let within = rest.strip_suffix('"')?;
+    let is_name = !within.is_empty() && !within.replace("\"\"", "").contains('"');
+    is_name.then(|| within.replace("\"\"", "\""))
 }
 
 /// Writes the commands there are as a notice, as PgBouncer does.
@@ -192,6 +196,18 @@ mod tests {
         assert_eq!(read("HOLD main 0 60"), held(Duration::ZERO, 60_000 * MS));
         assert_eq!(read("release Main"), Some(Command::Release("Main".to_owned())));
         for text in ["hold", "hold a b", "hold a -1", "hold a 1 4000", "hold a 1 2 3", "release", "release a b"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        for text in [
+            "pause \"",
+            "pause 'a'",
+            "kill \"\"",
+            "resume \"\"\"",
+            "release a\"b",
+            "release a\"\"b",
+            "hold \"a",
+            "reconnect a\"",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
         for text in ["kill", "drain a", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"]

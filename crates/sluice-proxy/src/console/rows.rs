@@ -78,6 +78,11 @@ impl Table {
         Self { columns, texts, rows: Vec::new() }
     }
 
+    /// The number of its rows.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Adds a row.
     pub(super) fn push<const N: usize>(&mut self, row: [Value; N]) {
         debug_assert_eq!(N, self.columns.len(), "a row has all columns");

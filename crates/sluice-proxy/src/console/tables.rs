@@ -240,18 +240,17 @@ impl Seen<'_> {
     }
 
     pub(super) fn lists(&self) -> Table {
-        let Figures { pools, clients, servers, connections, .. } = &self.figures;
-        let idle: u32 = pools.iter().map(|pool| pool.counts.idle).sum();
+        let Figures { clients, servers, connections, .. } = &self.figures;
         let mut table = Table::new(&["list", "items"], &["list"]);
         for (list, items) in [
-            ("databases", self.snapshot.databases.len() as u32),
+            ("databases", self.databases().len() as u32),
             ("users", self.known_users().len() as u32),
-            ("pools", pools.len() as u32),
+            ("pools", self.pools().len() as u32),
             ("free_clients", 0),
             ("used_clients", *clients),
             ("login_clients", connections.saturating_sub(*clients)),
-            ("free_servers", idle),
-            ("used_servers", servers.saturating_sub(idle)),
+            ("free_servers", 0),
+            ("used_servers", *servers),
             ("dns_names", 0),
             ("dns_zones", 0),
             ("dns_queries", 0),

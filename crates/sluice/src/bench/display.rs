@@ -35,7 +35,7 @@ impl Display {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => say_aside!("{text}"),
         }
     }
 }
@@ -44,7 +44,7 @@ impl Progress for Display {
     fn step(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(format!("{what} …")),
-            None => eprintln!("{what}"),
+            None => say_aside!("{what}"),
         }
     }
 

@@ -7,7 +7,8 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::{Map, Value};
-use sluice_patroni::Method;
+use sluice_instance::cluster::STANDBYS_REQUIRED;
+use sluice_patroni::{Member, Members, Method};
 
 use super::{
     settings,
@@ -36,45 +37,56 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
 
 fn read(target: &Target) -> Result<Value> {
     let members = target.look()?;
-    let leader = leader(&members)?;
-    let answer = target.command(leader, Method::Get, "/config", "")?.good()?;
+    let answer = target.command(teller(&members)?, Method::Get, "/config", "")?.good()?;
     serde_json::from_slice(&answer.body).map_err(|error| anyhow!("the answer is not Patroni's: {error}"))
+}
+
+/// A member that tells what all share, and writes it: the primary, or another one where there is none.
+fn teller(members: &Members) -> Result<&Member> {
+    let any = || members.members.iter().find(|member| member.rest().is_some());
+    members.holder().or_else(any).map_or_else(|| leader(members), Ok)
 }
 
 /// Changes some, and says what they need, and what is given up by them.
 pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
-    let change = change(settings)?;
+    let mut change = change(settings)?;
     target.check_majority()?;
-    settings::check_timing(&read(target)?, &change)?;
+    let before = read(target)?;
+    settings::check_timing(&before, &change)?;
+    if let Some(required) = settings::requirement(&before, &change) {
+        put(&mut change, &["postgresql", "parameters", STANDBYS_REQUIRED], required.into());
+    }
     let members = target.look()?;
-    let answer = target.share(leader(&members)?, &change)?;
+    let was_pending = members.members.iter().any(|member| member.pending_restart);
+    let answer = target.share(teller(&members)?, &change)?;
     let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
     for (name, _) in flat(&change) {
         match now.iter().find(|(known, _)| *known == name) {
-            Some((name, value)) if value != "null" => println!("{name}={value}"),
-            _ => println!("{name} is no longer set"),
+            Some((name, value)) if value != "null" => say!("{name}={value}"),
+            _ => say!("{name} is no longer set"),
         }
     }
     for promise in settings::given_up(&change) {
-        println!("note: {promise}");
+        say!("note: {promise}");
     }
     // They look once in each loop, and whoever needs a restart says so then.
     let loop_wait = now.iter().find(|(name, _)| name == "loop_wait").and_then(|(_, value)| value.parse().ok());
     let heard = loop_wait.map_or(HEARD_TIME, |seconds: u64| Duration::from_secs(seconds + 2)).min(HEARD_TIME);
-    let is_pending = |members: &sluice_patroni::Members| {
-        let pending: Vec<_> = members.members.iter().filter(|member| member.pending_restart).cloned().collect();
-        (pending.len() == members.members.len()).then_some(pending)
+    // Where one was due before, nobody can tell whether it is for this.
+    let all_say_so = |members: &Members| {
+        let mut all = members.members.iter();
+        (!was_pending && all.all(|member| member.pending_restart)).then(|| members.members.clone())
     };
-    let needs = match target.wait(heard, is_pending) {
+    let needs = match target.wait(heard, all_say_so) {
         Ok(all) => all,
         Err(last) => last.map_or_else(Vec::new, |members| members.members),
     };
     let needs: Vec<_> = needs.iter().filter(|member| member.pending_restart).collect();
     for member in &needs {
-        println!("{} has to be restarted: {}", member.name, pending(member).join(", "));
+        say!("{} has to be restarted: {}", member.name, pending(member).join(", "));
     }
     if !needs.is_empty() {
-        println!("sluice cluster restart --pending does that, one node after the other");
+        say!("sluice cluster restart --pending does that, one node after the other");
     }
     Ok(())
 }
@@ -86,18 +98,20 @@ fn change(settings: &[String]) -> Result<Value> {
         let (name, value) = setting
             .split_once('=')
             .ok_or_else(|| anyhow!("{setting:?} has no value\nwrite name=value, or name= to remove a setting"))?;
-        let (name, value) = (name.trim(), Some(value.trim()).filter(|value| !value.is_empty()));
-        let (path, value) = match name.strip_prefix(PARAMETERS) {
-            Some(parameter) if !parameter.is_empty() => {
-                (vec!["postgresql", "parameters", parameter], settings::of_postgresql(parameter, value)?)
+        let (name, value) = (name.trim(), Some(value).filter(|value| !value.is_empty()));
+        let path = parts(name);
+        let (path, value) = match *path {
+            ["postgresql", "parameters", parameter] if !parameter.is_empty() => {
+                let value = settings::of_postgresql(parameter, value)?;
+                (path, value)
             }
             _ => {
-                let path: Vec<&str> = name.split('.').collect();
                 if path.iter().any(|part| part.is_empty()) {
                     bail!(
                         "{name:?} is no setting's name: write name=value, with a dot between a group and a name in it"
                     );
                 }
+                let value = value.map(str::trim).filter(|value| !value.is_empty());
                 let value = settings::of_patroni(&path, value)?;
                 (path, value)
             }
@@ -105,6 +119,14 @@ fn change(settings: &[String]) -> Result<Value> {
         put(&mut all, &path, value);
     }
     Ok(all)
+}
+
+/// The parts of a whole name.
+fn parts(name: &str) -> Vec<&str> {
+    match name.strip_prefix(PARAMETERS) {
+        Some(parameter) => vec!["postgresql", "parameters", parameter],
+        None => name.split('.').collect(),
+    }
 }
 
 fn put(into: &mut Value, path: &[&str], value: Value) {

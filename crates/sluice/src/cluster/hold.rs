@@ -23,13 +23,13 @@ pub(super) fn hold(at: Where, patience: Patience, data: Option<&Path>) -> Result
         // By hand.
         _ if !target.is_by_member => target.look()?.scope,
         Err(error) => {
-            println!("nobody is held: Patroni can't say whether this is the primary ({error})");
+            say!("nobody is held: Patroni can't say whether this is the primary ({error})");
             return Ok(());
         }
         Ok((own, members)) => {
             let (name, leader) = (own.name().unwrap_or_default(), members.holder().map(|leader| &*leader.name));
             if leader != Some(name) {
-                println!("nobody is held: {name} is not the primary");
+                say!("nobody is held: {name} is not the primary");
                 return Ok(());
             }
             members.scope
@@ -46,28 +46,28 @@ pub(super) fn hold(at: Where, patience: Patience, data: Option<&Path>) -> Result
 /// Begins PostgreSQL's shutdown. If that fails here, Patroni does it by itself.
 fn shut_down(data: &Path) {
     match cluster::shut_down(data, SHUTDOWN_TIME) {
-        Ok(true) => println!("PostgreSQL has been shut down"),
-        Ok(false) => println!("PostgreSQL is being shut down"),
-        Err(error) => println!("the shutdown of PostgreSQL in {} is left to Patroni: {error}", data.display()),
+        Ok(true) => say!("PostgreSQL has been shut down"),
+        Ok(false) => say!("PostgreSQL is being shut down"),
+        Err(error) => say!("the shutdown of PostgreSQL in {} is left to Patroni: {error}", data.display()),
     }
 }
 
 fn hold_all(target: &Target, scope: &str, patience: Patience) -> Result<()> {
     let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), scope)?;
     for fault in &pools.faults {
-        println!("not held: {fault}");
+        say!("not held: {fault}");
     }
     if target.is_by_member {
         // For a switchover that has given their transactions the time that they were to have.
         for pool in pools.leave_out_held() {
-            println!("{pool} holds its clients already");
+            say!("{pool} holds its clients already");
         }
     }
     if pools.is_empty() {
         if !target.is_by_member && !pools.faults.is_empty() {
             bail!("nobody is held");
         }
-        println!("no pool is left to hold anybody");
+        say!("no pool is left to hold anybody");
         return Ok(());
     }
     let count = match pools.pools.len() {
@@ -75,7 +75,7 @@ fn hold_all(target: &Target, scope: &str, patience: Patience) -> Result<()> {
         count => format!("{count} pools"),
     };
     match pools.hold(patience.wait, patience.longest) {
-        Ok(()) => println!("clients are held by {count}, and no transaction is open"),
+        Ok(()) => say!("clients are held by {count}, and no transaction is open"),
         // It can't be called off from here.
         Err(faults) => bail!(
             "clients are held, but:\n{}\nsluice cluster hold again waits on, and sluice cluster release lets them go on",
@@ -99,6 +99,6 @@ pub(super) fn release(at: Where) -> Result<()> {
     if !faults.is_empty() {
         bail!("{}", faults.join("\n"));
     }
-    println!("clients go on");
+    say!("clients go on");
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
     target.check_majority()?;
     let members = target.look()?;
     if members.pause == pause {
-        println!("the cluster is {}", if pause { "paused already" } else { "not paused" });
+        say!("the cluster is {}", if pause { "paused already" } else { "not paused" });
         return Ok(());
     }
     // Any member does: what it changes is the cluster's.
@@ -32,11 +32,11 @@ pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
         bail!("not all members have heard of it after {} s: sluice cluster status", HEARD_TIME.as_secs());
     }
     if pause {
-        println!(
+        say!(
             "the cluster is paused: Patroni starts, stops and promotes nothing by itself, also when the primary is lost"
         );
     } else {
-        println!("the cluster is no longer paused");
+        say!("the cluster is no longer paused");
     }
     Ok(())
 }
@@ -56,16 +56,16 @@ pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration
     let started = |member: &Member| target.own(member).ok().and_then(|own| own.started);
     let before = started(member);
     let body = json!({ "force": force }).to_string();
-    let answer = target.command(member, Method::Post, "/reinitialize", &body)?;
+    let answer = target.command_within(member, (Method::Post, "/reinitialize"), &body, timeout)?;
     if answer.status >= 300 {
         bail!("{node} is not reinitialized: {}\n--force ends what it is doing", answer.text());
     }
-    println!("{node} is being reinitialized, as a copy of {}", primary.name);
+    say!("{node} is being reinitialized, as a copy of {}", primary.name);
     let mut last = member.state.clone();
     let back = target.wait(timeout, |members| {
         let now = members.named(node)?;
         if now.state != last {
-            println!("{node}: {}", now.state);
+            say!("{node}: {}", now.state);
             last = now.state.clone();
         }
         // Its copy may be there before others have heard that its data were gone.

@@ -29,7 +29,7 @@ mod target;
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use sluice_units::{Dimension, Quantity};
 
@@ -144,7 +144,6 @@ pub(crate) struct ReinitArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {
     /// As JSON
     #[arg(long)]
@@ -162,8 +161,6 @@ pub(crate) enum ConfigCommand {
         /// The settings
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
-        #[command(flatten)]
-        at: Where,
     },
 }
 
@@ -198,7 +195,10 @@ pub(crate) fn cluster(command: ClusterCommand) -> Result<()> {
         }
         ClusterCommand::Config(args) => match *args {
             ConfigArgs { json, at, change: None } => config::show(&Target::find(at)?, json),
-            ConfigArgs { change: Some(ConfigCommand::Set { settings, at }), .. } => {
+            ConfigArgs { json: true, .. } => {
+                bail!("--json is for showing the settings\nleave it out where they are set")
+            }
+            ConfigArgs { at, change: Some(ConfigCommand::Set { settings }), .. } => {
                 config::set(&Target::find(at)?, &settings)
             }
         },
@@ -211,4 +211,23 @@ fn parse_time_limit(text: &str) -> Result<Duration, &'static str> {
     const MS_MAX: f64 = 24.0 * 3600.0 * 1000.0;
     let time = Quantity::with_unit(text, Dimension::Time).filter(|time| (0.0..=MS_MAX).contains(&time.amount));
     time.map(|time| Duration::from_secs_f64(time.amount / 1000.0)).ok_or("a time is needed, as in 500ms, 10s or 5min")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_named_before_set_or_behind_it() {
+        let command = ConfigArgs::augment_args(clap::Command::new("config"));
+        for words in ["config --data d --cluster c set a=1", "config --data d set a=1 --cluster c"] {
+            let found = command.clone().try_get_matches_from(words.split(' ')).unwrap();
+            let args = ConfigArgs::from_arg_matches(&found).unwrap();
+            let said = format!("{:?}", args.at);
+            assert!(said.contains(r#"data: Some("d")"#) && said.contains(r#"cluster: Some("c")"#), "{said}");
+            assert!(matches!(args.change, Some(ConfigCommand::Set { settings }) if settings == ["a=1"]), "{words}");
+        }
+    }
 }

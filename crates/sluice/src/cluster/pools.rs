@@ -12,10 +12,10 @@ use sluice_lab::connect::Dsn;
 #[command(next_help_heading = "Which pools")]
 pub(crate) struct PoolArgs {
     /// A pool's admin console, as for sluice top: 'host=… port=6432 user=… dbname=pgbouncer'; name each pool
-    #[arg(long = "pool", value_name = "DSN")]
+    #[arg(long = "pool", value_name = "DSN", global = true)]
     dsns: Vec<String>,
     /// A file with such consoles, one a line
-    #[arg(long = "pools-file", value_name = "FILE")]
+    #[arg(long = "pools-file", value_name = "FILE", global = true)]
     file: Option<PathBuf>,
 }
 

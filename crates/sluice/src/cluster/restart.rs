@@ -27,7 +27,7 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
     target.check_rights(primary)?;
     let is_meant = |member: &&Member| !pending || member.pending_restart;
     if !members.members.iter().any(|member| is_meant(&member)) {
-        println!("no node has to be restarted");
+        say!("no node has to be restarted");
         return Ok(());
     }
     if shrinks(primary) {
@@ -37,7 +37,20 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
         restart_standby(target, standby, timeout)?;
     }
     if is_meant(&primary) && !shrinks(primary) {
+        let now = target.look()?;
+        let now = leader(&now)?;
+        if now.name != primary.name {
+            bail!("{}", taken_over(&now.name));
+        }
         restart_primary(target, &members, primary, timeout, how)?;
+    }
+    let missing = target.missing(&members);
+    if !missing.is_empty() {
+        bail!(
+            "{}: no Patroni of that name answers, so it is not restarted\nthe others are; start it, and it begins with what they \
+             have now",
+            missing.join(", ")
+        );
     }
     Ok(())
 }
@@ -62,9 +75,9 @@ fn shrinks(primary: &Member) -> bool {
 }
 
 fn restart_standby(target: &Target, standby: &Member, timeout: Duration) -> Result<()> {
-    restart(target, standby)?;
+    restart(target, standby, r#"{"role": "replica"}"#)?;
     in_place(target, standby, timeout)?;
-    println!("{} is restarted", standby.name);
+    say!("{} is restarted", standby.name);
     Ok(())
 }
 
@@ -72,15 +85,19 @@ fn restart_standby(target: &Target, standby: &Member, timeout: Duration) -> Resu
 const BUSY_TIME: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-fn restart(target: &Target, member: &Member) -> Result<()> {
+/// `condition` says what it has to be for that, by Patroni's own look.
+fn restart(target: &Target, member: &Member, condition: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let answer = target.command(member, Method::Post, "/restart", "{}")?;
+        let answer = target.command(member, Method::Post, "/restart", condition)?;
         if answer.status == 200 {
             return Ok(());
         }
         let said = answer.text();
-        if !said.ends_with(BUSY) {
+        if !member.is_leader() && target.look().is_ok_and(|now| now.leader() == Some(&*member.name)) {
+            bail!("{}", taken_over(&member.name));
+        }
+        if ![BUSY, NO_STANDBY_YET].iter().any(|end| said.ends_with(end)) {
             bail!("{} is not restarted: {said}\nits log says why; the nodes behind it were left alone", member.name);
         }
         if begun.elapsed() >= BUSY_TIME {
@@ -98,13 +115,19 @@ fn restart(target: &Target, member: &Member) -> Result<()> {
 /// The end of Patroni's words where it does something else with that node.
 const BUSY: &str = " already in progress";
 
+/// The end of its words where a node is no standby: it may be about to become one, behind a switchover.
+const NO_STANDBY_YET: &str = "conditions are not satisfied";
+
 /// Waits until a node streams again, and commits are waited for on it if they were before.
 fn in_place(target: &Target, before: &Member, timeout: Duration) -> Result<()> {
     let back = target.wait(timeout, |members| {
         let now = members.named(&before.name)?;
+        if members.leader() == Some(&*before.name) {
+            return Some(Err(anyhow!(taken_over(&before.name))));
+        }
         let is_back = now.state == "streaming" && (now.is_synchronous() || !before.is_synchronous());
         // What the others tell of it may be old.
-        (is_back && target.own(now).is_ok_and(|own| own.state == "running")).then_some(())
+        (is_back && target.own(now).is_ok_and(|own| own.state == "running")).then_some(Ok(()))
     });
     back.map_err(|last| {
         let said = last.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
@@ -113,7 +136,15 @@ fn in_place(target: &Target, before: &Member, timeout: Duration) -> Result<()> {
             "{name} is not in its place after {} s ({said})\nits log says why; --timeout gives it more",
             timeout.as_secs()
         )
-    })
+    })?
+}
+
+/// Somebody else changes the cluster as well.
+fn taken_over(primary: &str) -> String {
+    format!(
+        "{primary} has become the primary meanwhile, by somebody else's doing\nthe nodes named above are restarted, the others \
+         are not; begin again when that is over"
+    )
 }
 
 fn restart_primary(
@@ -130,8 +161,9 @@ fn restart_primary(
     let members = settled(target, None)?;
     let plan = Plan::make(&members, None)?;
     let old = &plan.leader.name;
+    let pools = Held::reach(target, &members.scope, how)?;
     target.checkpoint(plan.leader);
-    let mut held = Held::begin(target, &members.scope, how)?;
+    let mut held = Held::begin(pools, how)?;
     let done = plan.carry_out(target, None);
     held.end(&done.map(|node| format!("{node} is the primary, and {old} is restarted as a standby")))?;
     let standby = Member { role: "replica".to_owned(), ..plan.leader.clone() };
@@ -146,9 +178,11 @@ fn restart_in_place(
     how: Holding,
 ) -> Result<()> {
     let name = &primary.name;
+    let pools = Held::reach(target, &members.scope, how)?;
     target.checkpoint(primary);
-    let mut held = Held::begin(target, &members.scope, how)?;
-    let done = restart(target, primary).and_then(|()| target.wait_primary(timeout, |leader| leader.name == *name));
+    let mut held = Held::begin(pools, how)?;
+    let done =
+        restart(target, primary, "{}").and_then(|()| target.wait_primary(timeout, |leader| leader.name == *name));
     held.end(&done.map(|node| format!("{node} is restarted, and the primary still")))
 }
 

@@ -4,6 +4,7 @@
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use sluice_instance::cluster::STANDBYS_REQUIRED;
 use sluice_units::{Dimension, Quantity};
 
 /// The kind of a setting's values.
@@ -22,15 +23,17 @@ enum Kind {
     On,
     /// `on`, `off` or `quorum`.
     Synchronous,
+    /// A JSON object, or a list of them.
+    Objects,
     /// Anything.
     Any,
 }
 
 /// The settings of Patroni's own, by their whole names.
-const PATRONIS: [(&str, Kind); 23] = [
+const PATRONIS: [(&str, Kind); 21] = [
     ("check_timeline", Kind::Switch),
     ("failsafe_mode", Kind::Switch),
-    ("ignore_slots", Kind::Any),
+    ("ignore_slots", Kind::Objects),
     ("loop_wait", Kind::Number(1)),
     ("max_timelines_history", Kind::Number(0)),
     ("maximum_lag_on_failover", Kind::Number(0)),
@@ -44,9 +47,7 @@ const PATRONIS: [(&str, Kind); 23] = [
     ("primary_start_timeout", Kind::Number(0)),
     ("primary_stop_timeout", Kind::Number(0)),
     ("retry_timeout", Kind::Number(3)),
-    ("slots", Kind::Any),
-    ("standby_cluster", Kind::Any),
-    ("standby_cluster.port", Kind::Number(1)),
+    ("slots", Kind::Objects),
     ("synchronous_mode", Kind::Synchronous),
     ("synchronous_mode_strict", Kind::Switch),
     ("synchronous_node_count", Kind::Number(1)),
@@ -57,8 +58,34 @@ const PATRONIS: [(&str, Kind); 23] = [
 const GROUPS: [&str; 4] = ["postgresql", "standby_cluster", "slots", "ignore_slots"];
 
 /// What Patroni takes from each node's own file only, and leaves out of what they share.
-const EACH_NODES: [&str; 7] =
-    ["connect_address", "proxy_address", "listen", "config_dir", "data_dir", "pgpass", "authentication"];
+const EACH_NODES: [&str; 9] = [
+    "connect_address",
+    "proxy_address",
+    "listen",
+    "bin_dir",
+    "bin_name",
+    "config_dir",
+    "data_dir",
+    "pgpass",
+    "authentication",
+];
+
+/// The rules and maps of log-ins. Patroni replaces a node's file by them, and nothing brings back what was in it: the
+/// lines by which the pool, Patroni and the standbys log in are among that.
+const RULES: [&str; 2] = ["pg_hba", "pg_ident"];
+
+/// Settings of PostgreSQL's that Patroni makes itself, by which node follows which.
+const FOLLOWING: [&str; 9] = [
+    "archive_cleanup_command",
+    "hba_file",
+    "ident_file",
+    "primary_conninfo",
+    "primary_slot_name",
+    "promote_trigger_file",
+    "recovery_end_command",
+    "recovery_min_apply_delay",
+    "restore_command",
+];
 
 /// Settings of PostgreSQL that Patroni gives on the command line, if their values are of these kinds; else its own default.
 const POSTGRESQLS: [(&str, Kind); 12] = [
@@ -90,13 +117,37 @@ pub(super) fn of_patroni(path: &[&str], value: Option<&str>) -> Result<Value> {
              Patroni read it again (patronictl reload)"
         );
     }
+    if let ["postgresql", rules, ..] = path
+        && RULES.contains(rules)
+        && value.is_some()
+    {
+        bail!(
+            "{name} would take the place of each node's own file, with the lines by which the pool and the standbys log in\n\
+             change the nodes' {rules}.conf themselves, or postgresql.{rules} in their files; where a cluster is meant that \
+             Sluice does not keep, patronictl edit-config sets it"
+        );
+    }
+    if let ["standby_cluster", ..] = path
+        && value.is_some()
+    {
+        bail!(
+            "{name} would make all of this cluster a standby of another one, and end all writes\nwhere that is meant, \
+             patronictl edit-config sets it; sluice cluster config set standby_cluster= ends it"
+        );
+    }
     if matches!(path, ["postgresql"] | ["postgresql", "parameters"]) {
         bail!(
             "{name} has settings below it, and is not set or removed as a whole\nname one, as in postgresql.parameters.work_mem"
         );
     }
     let kind = PATRONIS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-    let kind = kind.or_else(|| (path.len() > 1 && GROUPS.contains(&path[0])).then_some(Kind::Any));
+    let below = match path {
+        ["slots", _] => Some(Kind::Objects),
+        [group] if *group == "standby_cluster" => Some(Kind::Any),
+        [group, _, ..] if GROUPS.contains(group) => Some(Kind::Any),
+        _ => None,
+    };
+    let kind = kind.or(below);
     let Some(kind) = kind else {
         let written = value.unwrap_or_default();
         bail!(
@@ -128,13 +179,52 @@ pub(super) fn of_postgresql(name: &str, value: Option<&str>) -> Result<Value> {
         ),
         _ => {}
     }
+    if FOLLOWING.contains(&&*lower) || lower.starts_with("recovery_target") {
+        bail!("{name} is Patroni's to set, and not taken from what all nodes share\nits documentation says by what");
+    }
+    let is_name = |name: &str| {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.'))
+    };
+    if !is_name(name) {
+        bail!("{name:?} is no setting's name: letters, digits and underscores");
+    }
     let Some(value) = value else { return Ok(Value::Null) };
+    if let Some(control) = value.chars().find(|character| character.is_control() && *character != '\t') {
+        bail!(
+            "{name}: the value has the character {control:?} in it, which PostgreSQL can't read in its configuration file: it \
+             would refuse all other settings with it\nwrite it on one line"
+        );
+    }
     let known = POSTGRESQLS.iter().find(|(known, _)| *known == lower);
     match known {
         // It is written as it was said, which is PostgreSQL's own way.
-        Some((_, kind)) => kind.read(name, value).map(|_| plain(value)),
-        None => Ok(plain(value)),
+        Some((_, kind)) => kind.read(name, value.trim()).map(|_| plain(value.trim())),
+        None => Ok(as_written(value)),
     }
+}
+
+/// A value of PostgreSQL's: its own way to read it is another one than JSON's, by which `1.10` would be 1.1.
+fn as_written(value: &str) -> Value {
+    match value.trim().parse::<i64>() {
+        Ok(number) if number.to_string() == value.trim() => number.into(),
+        _ => Value::String(value.to_owned()),
+    }
+}
+
+/// The value of [`STANDBYS_REQUIRED`] that goes with a change: whether commits need standbys is said in two places, one
+/// for Patroni and one for PostgreSQL, which may not hear of the other. Only where it has been said there.
+pub(super) fn requirement(now: &Value, change: &Value) -> Option<&'static str> {
+    let said = |name: &str| change.get(name).or_else(|| now.get(name)).cloned().unwrap_or_default();
+    let is_said = ["synchronous_mode", "synchronous_mode_strict"].iter().any(|name| change.get(name).is_some());
+    let is_on = |value: &Value| *value == json!(true) || value.is_string();
+    let needed = is_on(&said("synchronous_mode")) && is_on(&said("synchronous_mode_strict"));
+    let before = &now["postgresql"]["parameters"][STANDBYS_REQUIRED];
+    let is_known = !before.is_null();
+    let becomes = if needed { "on" } else { "off" };
+    let is_said_itself = !change["postgresql"]["parameters"][STANDBYS_REQUIRED].is_null();
+    (is_said && is_known && !is_said_itself && *before != becomes).then_some(becomes)
 }
 
 /// Sees that the lease allows for the retries, in the settings that a change leaves. Patroni makes others of them else.
@@ -173,6 +263,13 @@ pub(super) fn given_up(change: &Value) -> Vec<&'static str> {
              (synchronous_mode_strict=on has them wait again)",
         );
     }
+    let commit = change.pointer("/postgresql/parameters/synchronous_commit").and_then(Value::as_str);
+    if commit.is_some_and(|value| matches!(&*value.to_ascii_lowercase(), "off" | "local" | "false" | "no" | "0")) {
+        all.push(
+            "commits no longer wait for a standby, unless a role, a database or a session says otherwise: when the primary is \
+             lost, commits that were acknowledged may be lost (postgresql.parameters.synchronous_commit=on has them wait again)",
+        );
+    }
     all
 }
 
@@ -190,6 +287,7 @@ impl Kind {
                 "quorum (a commit waits for any of the standbys), on (for one that is chosen) or off (for none)"
                     .to_owned()
             }
+            Self::Objects => r#"JSON, as Patroni's documentation has it: slots.app={"type": "physical"}"#.to_owned(),
             Self::Any => "anything".to_owned(),
         }
     }
@@ -216,6 +314,7 @@ impl Kind {
             // Plainly: what it gives up is not to be had by a number.
             Self::Synchronous if matches!(&*word, "0" | "1") => None,
             Self::Synchronous => switch(&word).map(Value::from),
+            Self::Objects => Some(plain(value)).filter(|value| value.is_object() || value.is_array()),
             Self::Any => Some(plain(value)),
         };
         match read {
@@ -257,6 +356,8 @@ mod tests {
             ("member_slots_ttl", "1800", json!(1800)),
             ("postgresql.use_slots", "off", json!(false)),
             ("slots.audit.type", "physical", json!("physical")),
+            ("slots.audit", r#"{"type": "physical"}"#, json!({ "type": "physical" })),
+            ("ignore_slots", r#"[{"name": "a"}]"#, json!([{ "name": "a" }])),
         ] {
             let path: Vec<_> = name.split('.').collect();
             assert_eq!(of_patroni(&path, Some(value)).unwrap(), expected, "{name}={value}");
@@ -267,6 +368,11 @@ mod tests {
             ("wal_keep_size", "1GB", json!("1GB")),
             ("wal_level", "logical", json!("logical")),
             ("track_commit_timestamp", "on", json!("on")),
+            // As PostgreSQL would read them.
+            ("log_line_prefix", "%m [%p] ", json!("%m [%p] ")),
+            ("search_path", "\"Bank\"", json!("\"Bank\"")),
+            ("app.version", "1.10", json!("1.10")),
+            ("geqo", "true", json!("true")),
         ] {
             assert_eq!(of_postgresql(name, Some(value)).unwrap(), expected, "{name}={value}");
         }
@@ -291,6 +397,12 @@ mod tests {
             ("postgresql", None, "name one"),
             ("postgresql.parameters", Some("{}"), "name one"),
             ("postgresql.listen", Some("*:5432"), "each node's own patroni.yml"),
+            ("postgresql.bin_dir", Some("/bin"), "each node's own patroni.yml"),
+            ("postgresql.pg_hba", Some(r#"["local all all trust"]"#), "the lines by which the pool"),
+            ("standby_cluster.host", Some("other"), "end all writes"),
+            ("standby_cluster", Some("{}"), "end all writes"),
+            ("slots.a", Some("1"), "allowed is JSON"),
+            ("ignore_slots", Some("x"), "allowed is JSON"),
             ("work_mem", Some("64MB"), "is written postgresql.parameters.work_mem=64MB"),
         ] {
             let path: Vec<_> = name.split('.').collect();
@@ -305,6 +417,9 @@ mod tests {
             ("max_connections", Some("10"), "25 or more"),
             ("wal_keep_size", Some("1MB"), "16MB or more"),
             ("wal_level", Some("minimal"), "one of hot_standby, replica, logical"),
+            ("log_line_prefix", Some("a\nb"), "write it on one line"),
+            ("primary_conninfo", Some("host=a"), "Patroni's to set"),
+            ("work mem", Some("1"), "no setting's name"),
         ] {
             let error = of_postgresql(name, value).unwrap_err().to_string();
             assert!(error.contains(said), "{name}={value:?}: {error}");
@@ -330,9 +445,31 @@ mod tests {
     }
 
     #[test]
+    fn postgresql_is_told_whether_standbys_are_required() {
+        let now = |mode: Value, strict: bool, required: Value| {
+            json!({ "synchronous_mode": mode, "synchronous_mode_strict": strict,
+                "postgresql": { "parameters": { (STANDBYS_REQUIRED): required } } })
+        };
+        let becomes = |now: &Value, change: Value| requirement(now, &change);
+        let kept = now(json!("quorum"), true, json!("on"));
+        assert_eq!(becomes(&kept, json!({ "synchronous_mode": false })), Some("off"));
+        assert_eq!(becomes(&kept, json!({ "synchronous_mode_strict": null })), Some("off"));
+        assert_eq!(becomes(&kept, json!({ "synchronous_mode": true })), None);
+        assert_eq!(becomes(&kept, json!({ "ttl": 30 })), None);
+        let given_up = now(json!(false), true, json!("off"));
+        assert_eq!(becomes(&given_up, json!({ "synchronous_mode": "quorum" })), Some("on"));
+        // That of a cluster without the extension is left alone.
+        assert_eq!(becomes(&now(json!("quorum"), true, json!(null)), json!({ "synchronous_mode": false })), None);
+    }
+
+    #[test]
     fn what_is_given_up_is_said() {
         assert_eq!(given_up(&json!({ "synchronous_mode": "quorum", "synchronous_mode_strict": true })).len(), 0);
         assert!(given_up(&json!({ "synchronous_mode": false }))[0].contains("may be lost"));
+        for (value, count) in [("local", 1), ("off", 1), ("on", 0), ("remote_write", 0)] {
+            let change = json!({ "postgresql": { "parameters": { "synchronous_commit": value } } });
+            assert_eq!(given_up(&change).len(), count, "{value}");
+        }
         for off in [json!(false), json!(null)] {
             assert!(given_up(&json!({ "synchronous_mode_strict": off }))[0].contains("on the primary only"));
         }

@@ -32,13 +32,16 @@ struct Node {
     postgres: Option<String>,
     rest: Option<String>,
     pending_restart: Vec<String>,
+    /// Why it does not speak for itself: the rest is what it has said last.
+    silence: Option<String>,
 }
 
 /// Shows them.
 pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
-    let (members, lacks_majority) = thread::scope(|scope| {
+    let (members, lacks_majority, notes) = thread::scope(|scope| {
         let lacks_majority = scope.spawn(|| target.lacks_majority());
-        (target.look(), lacks_majority.join().unwrap_or(false))
+        let notes = scope.spawn(|| target.notes());
+        (target.look(), lacks_majority.join().unwrap_or(false), notes.join().unwrap_or_default())
     });
     let members = members?;
     let own = target.own_words(&members);
@@ -47,15 +50,15 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
     let nodes: Vec<Node> =
-        members.members.iter().zip(&own).map(|(member, own)| node(member, own.as_ref().ok(), end, now)).collect();
+        members.members.iter().zip(&own).map(|(member, own)| node(member, own.as_ref(), end, now)).collect();
     let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), &members.scope)?;
     let seen: Vec<_> = pools.seen().into_iter().collect();
     let mut out = io::stdout().lock();
     let text = if as_json {
-        let value = as_value(&members, doubt.as_deref(), &nodes, &seen, &pools.faults);
+        let value = as_value(&members, doubt.as_deref(), &nodes, &notes, (&seen, &pools.faults));
         serde_json::to_string_pretty(&value).map_err(|error| anyhow!("{error}"))? + "\n"
     } else {
-        page(&members, doubt.as_deref(), &nodes, &seen, &pools.faults)
+        page(&members, doubt.as_deref(), &nodes, &notes, (&seen, &pools.faults))
     };
     // Whoever reads it may have enough.
     let _ = out.write_all(text.as_bytes());
@@ -83,7 +86,9 @@ fn doubt(members: &Members, own: &[Result<Own, AskError>], lacks_majority: bool)
 }
 
 /// `end` is how far the primary's log goes, by its own words of this moment.
-fn node(member: &Member, own: Option<&Own>, end: Option<u64>, now: SystemTime) -> Node {
+fn node(member: &Member, own: Result<&Own, &AskError>, end: Option<u64>, now: SystemTime) -> Node {
+    let silence = own.err().map(ToString::to_string);
+    let own = own.ok();
     let log = own.and_then(|own| own.log.as_ref());
     let lag = |place: Option<u64>, told: &Option<Lag>| {
         let of_now = end.zip(place).map(|(end, place)| end.saturating_sub(place));
@@ -115,6 +120,7 @@ fn node(member: &Member, own: Option<&Own>, end: Option<u64>, now: SystemTime) -
         postgres: member.address().map(|address| address.to_string()),
         rest: member.rest().map(|rest| rest.to_string()),
         pending_restart: pending(member),
+        silence,
     }
 }
 
@@ -138,8 +144,8 @@ fn as_value(
     members: &Members,
     doubt: Option<&str>,
     nodes: &[Node],
-    seen: &[(String, Result<Seen>)],
-    faults: &[String],
+    notes: &[String],
+    (seen, faults): (&[(String, Result<Seen>)], &[String]),
 ) -> Value {
     let node = |node: &Node| {
         json!({
@@ -155,6 +161,7 @@ fn as_value(
             "address": node.postgres,
             "rest": node.rest,
             "pending_restart": node.pending_restart,
+            "silent": node.silence,
         })
     };
     let pool = |(name, seen): &(String, Result<Seen>)| match seen {
@@ -182,6 +189,7 @@ fn as_value(
         "doubt": doubt,
         "paused": members.pause,
         "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
+        "notes": notes,
         "pools": seen.iter().map(pool).chain(unreachable).collect::<Vec<_>>(),
     })
 }
@@ -190,8 +198,8 @@ fn page(
     members: &Members,
     doubt: Option<&str>,
     nodes: &[Node],
-    seen: &[(String, Result<Seen>)],
-    faults: &[String],
+    notes: &[String],
+    (seen, faults): (&[(String, Result<Seen>)], &[String]),
 ) -> String {
     let primary = members.leader().map_or("no primary now".to_owned(), |name| format!("primary {name}"));
     let paused = if members.pause { ", paused (sluice cluster resume ends that)" } else { "" };
@@ -202,7 +210,10 @@ fn page(
         ["NODE", "ROLE", "STATE", "TIMELINE", "LAG", "SYNC", "VERSION", "POSTGRESQL"].map(str::to_owned).to_vec();
     let row = |node: &Node| {
         let lag = match (node.replay_lag, node.lag_time) {
-            (Some(bytes), Some(time)) => format!("{}, {:.1} s", readable_bytes(bytes as f64), time.as_secs_f64()),
+            (Some(bytes), Some(time)) => match bytes {
+                0 => "0 B, 0.0 s".to_owned(),
+                _ => format!("{}, up to {:.1} s", readable_bytes(bytes as f64), time.as_secs_f64()),
+            },
             (Some(bytes), None) => readable_bytes(bytes as f64),
             (None, _) => dash(),
         };
@@ -223,6 +234,15 @@ fn page(
     for node in nodes.iter().filter(|node| !node.pending_restart.is_empty()) {
         text += &format!("{} has to be restarted: {}\n", node.name, node.pending_restart.join(", "));
     }
+    for node in nodes {
+        if let Some(why) = &node.silence {
+            text += &format!("{} itself does not answer ({why}): its line is what it has said last\n", node.name);
+        }
+    }
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    notes.iter().for_each(|note| text += &format!("Note: {note}\n"));
     for (name, seen) in seen {
         text += &match seen {
             Ok(seen) => pool_line(name, seen),
@@ -283,7 +303,7 @@ mod tests {
         assert!(of("replica", false).unwrap().starts_with("a itself says that it is replica, running"));
         let silent = doubt(&members, &[Err(AskError::NotHttp), own("replica"), own("replica")], false);
         assert!(silent.unwrap().contains("it may be gone"));
-        let page = page(&members, Some("of that"), &[], &[], &[]);
+        let page = page(&members, Some("of that"), &[], &[], (&[], &[]));
         assert!(page.starts_with("Cluster main: primary a\nNot certain: of that\n\n"), "{page}");
     }
 
@@ -294,8 +314,8 @@ mod tests {
             "received_location": 900, "replayed_location": 800, "replayed_timestamp": "1970-01-01 00:00:01+00:00" } }))
         .unwrap();
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(3500);
-        let of = |name: &str, own: Option<&Own>| node(members.named(name).unwrap(), own, Some(1824), now);
-        let nodes = [of("a", None), of("b", Some(&own)), of("c", None)];
+        let of = |name: &str, own: Result<&Own, &AskError>| node(members.named(name).unwrap(), own, Some(1824), now);
+        let nodes = [of("a", Ok(&Own::default())), of("b", Ok(&own)), of("c", Err(&AskError::NotHttp))];
         let seen = Seen {
             node: Some("a".to_owned()),
             is_held: true,
@@ -314,15 +334,24 @@ mod tests {
                 .to_vec(),
         };
         let seen = [("boss@10.0.0.9:6432".to_owned(), Ok(seen))];
-        let page = page(&members, None, &nodes, &seen, &["cannot connect to x".to_owned()]);
+        let page = page(
+            &members,
+            None,
+            &nodes,
+            &["etcd has 2 votes".to_owned()],
+            (&seen, &["cannot connect to x".to_owned()]),
+        );
         let expected = "\
 Cluster main: primary a
 
-NODE  ROLE            STATE      TIMELINE  LAG          SYNC    VERSION  POSTGRESQL
-a     leader          running    3         -            -       -        10.0.0.1:5432
-b     quorum standby  streaming  3         1 kB, 2.5 s  quorum  15.15    10.0.0.2:5432
-c     replica         starting   -         -            async   -        -
+NODE  ROLE            STATE      TIMELINE  LAG                SYNC    VERSION  POSTGRESQL
+a     leader          running    3         -                  -       -        10.0.0.1:5432
+b     quorum standby  streaming  3         1 kB, up to 2.5 s  quorum  15.15    10.0.0.2:5432
+c     replica         starting   -         -                  async   -        -
 b has to be restarted: max_connections: 100 -> 200
+c itself does not answer (the answer is not HTTP): its line is what it has said last
+
+Note: etcd has 2 votes
 
 Pool boss@10.0.0.9:6432 goes to a: 9 clients, 1 in a transaction, 2 waiting; held for 1.5 s
   no readers on a: it is the primary

@@ -28,8 +28,9 @@ pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result
     let members = settled(target, to)?;
     let plan = Plan::make(&members, to)?;
     target.check_rights(plan.leader)?;
+    let pools = Held::reach(target, &members.scope, how)?;
     target.checkpoint(plan.leader);
-    let mut held = Held::begin(target, &members.scope, how)?;
+    let mut held = Held::begin(pools, how)?;
     let done = plan.carry_out(target, to);
     held.end(&done.map(|node| format!("{node} is the primary, in the place of {}", plan.leader.name)))
 }
@@ -237,23 +238,30 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Holds them; an error leaves nobody held.
-    pub(super) fn begin(target: &Target, scope: &str, how: Holding) -> Result<Self> {
+    /// Connects to the pools that are to hold theirs, before anything has happened.
+    pub(super) fn reach(target: &Target, scope: &str, how: Holding) -> Result<Pools> {
         if how.no_hold {
-            return Ok(Self { pools: Pools::default(), is_held: false });
+            return Ok(Pools::default());
         }
-        let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), scope)?;
+        let pools = Pools::connect(&target.pools, target.cluster.as_deref(), scope)?;
         if !pools.faults.is_empty() {
             bail!("{}\n--no-hold goes on without holding clients", pools.faults.join("\n"));
         }
         if pools.is_empty() {
-            println!("no pool is named (--pool), so no clients are held but by Patroni's before_stop");
+            say!("no pool is named (--pool), so no clients are held but by Patroni's before_stop");
+        }
+        Ok(pools)
+    }
+
+    /// Holds them; an error leaves nobody held.
+    pub(super) fn begin(mut pools: Pools, how: Holding) -> Result<Self> {
+        if pools.is_empty() {
             return Ok(Self { pools, is_held: false });
         }
         match pools.hold(how.patience.wait, how.patience.longest) {
             Ok(()) => Ok(Self { pools, is_held: true }),
             Err(faults) if how.force => {
-                println!("{}\ngoing on all the same (--force)", faults.join("\n"));
+                say!("{}\ngoing on all the same (--force)", faults.join("\n"));
                 Ok(Self { pools, is_held: true })
             }
             Err(faults) => {
@@ -277,7 +285,7 @@ impl Held {
                 return Err(anyhow!("{error}{}", faults.collect::<String>()));
             }
         };
-        println!("{said}");
+        say!("{said}");
         if !self.is_held {
             return Ok(());
         }
@@ -288,12 +296,12 @@ impl Held {
             if is_over || seen.values().all(|seen| seen.as_ref().is_ok_and(|seen| !seen.is_held)) {
                 for (pool, seen) in &seen {
                     match seen {
-                        Ok(seen) if seen.is_held => println!("{pool} holds its clients still: see its log"),
+                        Ok(seen) if seen.is_held => say!("{pool} holds its clients still: see its log"),
                         Ok(seen) => {
                             let time = seen.held.unwrap_or_default().as_secs_f64();
-                            println!("{pool} held its clients for {time:.2} s");
+                            say!("{pool} held its clients for {time:.2} s");
                         }
-                        Err(error) => println!("{error}"),
+                        Err(error) => say!("{error}"),
                     }
                 }
                 return Ok(());

@@ -39,39 +39,56 @@ etcd has no majority: Patroni can change nothing without one, and makes its prim
 start the members of etcd that are down, and see that they reach each other (of three, two have to); their logs, log/etcd*.log \
 in the data directory, say what is the matter";
 
-/// The cluster, and the pools before it.
+/// The cluster, and the pools before it. Global, for `config`, which takes them before its `set` and behind it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which cluster")]
 pub(crate) struct Where {
     /// That of "sluice up --nodes" or of "sluice node", by its data directory here [default: the one that sluice up takes]
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["rest", "config"])]
+    #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
     /// The REST API of one of its members, as in http://10.0.0.1:8008; more of them in case that one is down
-    #[arg(long, value_name = "URL", value_parser = parse_rest, conflicts_with = "config")]
+    #[arg(long, value_name = "URL", value_parser = parse_rest, global = true)]
     rest: Vec<Rest>,
     /// The configuration file of a pool before it
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Its name in the pools' configuration, where that has several
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     cluster: Option<String>,
     /// The user for what changes something (restapi.authentication in patroni.yml)
-    #[arg(long, value_name = "USER", env = "PATRONI_RESTAPI_USERNAME")]
+    #[arg(long, value_name = "USER", env = "PATRONI_RESTAPI_USERNAME", global = true)]
     user: Option<String>,
     /// A file whose only line is the password for that [default: PATRONI_RESTAPI_PASSWORD]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
     /// The authorities of members by HTTPS, in PEM [default: those that this host trusts]
-    #[arg(long, value_name = "FILE", requires = "rest")]
+    #[arg(long, value_name = "FILE", global = true)]
     ca_file: Option<PathBuf>,
     /// The certificate to show them, in PEM
-    #[arg(long, value_name = "FILE", requires_all = ["rest", "key_file"])]
+    #[arg(long, value_name = "FILE", global = true)]
     cert_file: Option<PathBuf>,
     /// Its private key
-    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    #[arg(long, value_name = "FILE", global = true)]
     key_file: Option<PathBuf>,
     #[command(flatten)]
     pools: PoolArgs,
+}
+
+impl Where {
+    /// What excludes each other or belongs together, of options of which some may stand before `set` and some behind it.
+    fn check(&self) -> Result<()> {
+        let ways = [self.data.is_some(), !self.rest.is_empty(), self.config.is_some()];
+        if ways.into_iter().filter(|is_given| *is_given).count() > 1 {
+            bail!("--data, --rest and --config each name the cluster\nleave all but one of them out");
+        }
+        if self.rest.is_empty() && (self.ca_file.is_some() || self.cert_file.is_some() || self.key_file.is_some()) {
+            bail!("--ca-file, --cert-file and --key-file are for --rest\nname a member by it, or leave them out");
+        }
+        if self.cert_file.is_some() != self.key_file.is_some() {
+            bail!("--cert-file and --key-file belong together\ngive both of them, or none");
+        }
+        Ok(())
+    }
 }
 
 fn parse_rest(url: &str) -> Result<Rest, &'static str> {
@@ -91,6 +108,8 @@ pub(super) struct Target {
     pub(super) pools: PoolArgs,
     /// The data directories of its nodes that are here, by name.
     data: Vec<(String, PathBuf)>,
+    /// Warnings of this host's certificates.
+    certificates: Vec<String>,
     /// The members of etcd, where they are known.
     etcd: Option<KnownEtcd>,
 }
@@ -98,6 +117,7 @@ pub(super) struct Target {
 impl Target {
     /// Finds it; nobody is asked yet.
     pub(super) fn find(at: Where) -> Result<Self> {
+        at.check()?;
         if let Some(file) = &at.config {
             let config = sluice_config::load(file).map_err(|report| anyhow!("{report}"))?;
             let cluster = chosen(config.clusters, at.cluster.as_deref(), file)?;
@@ -123,6 +143,7 @@ impl Target {
                 cluster: name,
                 pools,
                 data: Vec::new(),
+                certificates: Vec::new(),
                 etcd: None,
             });
         }
@@ -141,6 +162,7 @@ impl Target {
                 cluster: at.cluster,
                 pools: at.pools,
                 data: Vec::new(),
+                certificates: Vec::new(),
                 etcd: None,
             });
         }
@@ -166,8 +188,9 @@ impl Target {
         let password = known.password.map(|password| password.expose().to_owned());
         let credentials = password.map(|password| Credentials { user: USER.to_owned(), password });
         let cluster = at.cluster.or(Some(known.scope));
-        let (members, tls, data, etcd) = (known.members, known.tls, known.data, known.etcd);
-        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data, etcd })
+        let (members, tls, data, certificates, etcd) =
+            (known.members, known.tls, known.data, known.certificates, known.etcd);
+        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data, certificates, etcd })
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
@@ -188,6 +211,12 @@ impl Target {
             "no member of the cluster can be asked\n  {}\ndoes Patroni run there, and is that its restapi.connect_address?",
             faults.join("\n  ")
         )
+    }
+
+    /// Nodes that are known to be part of it, and are not among its members now.
+    pub(super) fn missing(&self, members: &Members) -> Vec<&str> {
+        let names = self.data.iter().map(|(name, _)| &**name);
+        names.filter(|name| members.named(name).is_none()).collect()
     }
 
     /// Each member's words about its own PostgreSQL, in the members' order.
@@ -221,10 +250,21 @@ impl Target {
 
     /// Has a member do something, and waits until it says that it has.
     pub(super) fn command(&self, member: &Member, method: Method, path: &str, body: &str) -> Result<Answer> {
+        self.command_within(member, (method, path), body, DO_TIME)
+    }
+
+    /// The same, for so long.
+    pub(super) fn command_within(
+        &self,
+        member: &Member,
+        (method, path): (Method, &str),
+        body: &str,
+        time_max: Duration,
+    ) -> Result<Answer> {
         let rest = member.rest().ok_or_else(|| {
             anyhow!("node {} has not said where its REST API is\nwait until it runs, and try again", member.name)
         })?;
-        let answer = self.question(&rest, DO_TIME).ask(method, path, body);
+        let answer = self.question(&rest, time_max.min(DO_TIME)).ask(method, path, body);
         let answer = answer.map_err(|error| anyhow!("node {} at {rest} does not answer: {error}", member.name))?;
         if answer.status == 401 || answer.status == 403 {
             bail!("{}", self.refused(&rest, &answer));
@@ -235,6 +275,12 @@ impl Target {
     /// Whether etcd has no majority, as far as it can be asked: then what members tell is what they knew last.
     pub(super) fn lacks_majority(&self) -> bool {
         self.etcd.as_ref().is_some_and(|etcd| !etcd.has_majority())
+    }
+
+    /// Faults of etcd's membership, as far as it can be asked, and certificates that end soon.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let etcd = self.etcd.as_ref().map_or_else(Vec::new, KnownEtcd::doubts);
+        etcd.into_iter().chain(self.certificates.iter().cloned()).collect()
     }
 
     /// Sees that etcd has a majority, as far as it can be asked: nothing can be changed without one.
@@ -272,10 +318,10 @@ impl Target {
         let begun = Instant::now();
         match cluster::checkpoint(data) {
             Ok(true) => {
-                println!("{} has made a checkpoint first, in {:.2} s", primary.name, begun.elapsed().as_secs_f64())
+                say!("{} has made a checkpoint first, in {:.2} s", primary.name, begun.elapsed().as_secs_f64())
             }
             Ok(false) => {}
-            Err(error) => println!("no checkpoint first: {error}"),
+            Err(error) => say!("no checkpoint first: {error}"),
         }
     }
 

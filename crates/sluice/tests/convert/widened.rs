@@ -13,10 +13,13 @@ use tempfile::TempDir;
 use super::{Running, bouncer, sluice, write_for_postgres};
 
 /// Both pools in front of a database, by the same settings but for their ports.
-struct Pair {
+pub(super) struct Pair {
     place: TempDir,
-    ports: [u16; 2],
-    /// Notes that clients may get in that could not.
+    /// PgBouncer's, and Sluice's.
+    pub(super) ports: [u16; 2],
+    /// Notes on what clients may notice.
+    pub(super) notes: Vec<String>,
+    /// Those of them that clients may get in that could not.
     said: Vec<String>,
     /// Neither, where the conversion was refused.
     running: Option<[Running; 2]>,
@@ -25,7 +28,7 @@ struct Pair {
 impl Pair {
     /// Starts both with the settings of `[pgbouncer]` and files beside, `@` for their folder. All clients of the
     /// database `forced` are one role.
-    fn start(settings: &str, files: &[(&str, &str)]) -> Self {
+    pub(super) fn start(settings: &str, files: &[(&str, &str)]) -> Self {
         let server = TestServer::shared(Version::V15);
         let database = server.database();
         let role = &database.name;
@@ -52,7 +55,8 @@ impl Pair {
         let converted =
             sluice(&["convert", ini.to_str().unwrap(), "--output", toml.to_str().unwrap()]).output().unwrap();
         let text = String::from_utf8_lossy(&converted.stderr).into_owned();
-        let said: Vec<_> = text.lines().filter(|line| line.contains("CLIENTS MAY GET IN")).map(str::to_owned).collect();
+        let lines = |part| text.lines().filter(move |line| line.contains(part)).map(str::to_owned).collect();
+        let (notes, said) = (lines("not as before: "), lines("CLIENTS MAY GET IN"));
         let running = converted.status.success().then(|| {
             let checked = sluice(&["check", "-c", toml.to_str().unwrap()]).output().unwrap();
             assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
@@ -64,7 +68,7 @@ impl Pair {
             }
             both
         });
-        Self { place, ports, said, running }
+        Self { place, ports, notes, said, running }
     }
 
     /// Whether a client gets in at PgBouncer, and at Sluice.

@@ -61,12 +61,24 @@ impl Hosts {
         let made = ca.output().unwrap();
         assert!(made.status.success(), "{made:?}");
         for host in 0..count {
-            fs::write(hosts.file(host), hosts.text(host, count)).unwrap();
+            hosts.set_members(host, &(0..count).collect::<Vec<_>>());
         }
         Some(hosts)
     }
 
-    fn text(&self, host: usize, count: usize) -> String {
+    /// Writes a host's file, with these members.
+    pub(crate) fn set_members(&self, host: usize, members: &[usize]) {
+        fs::write(self.file(host), self.text(host, members)).unwrap();
+    }
+
+    /// Has a host read its file again.
+    pub(crate) fn reload(&self, host: usize) {
+        let pid = self.lock()[host].as_ref().unwrap().id();
+        proc::send(pid, proc::Kind::SIGHUP);
+        self.wait_said(host, "is read again");
+    }
+
+    fn text(&self, host: usize, members: &[usize]) -> String {
         let (data, name) = (self.data(host), name(host));
         // Of the environment's interpreter, below the folder that has all environments.
         let patroni = environment().python().ancestors().nth(3).unwrap().display().to_string();
@@ -78,9 +90,9 @@ impl Hosts {
             Version::V15.bin_dir().display(),
             self.network.test_address(),
         );
-        for member in 0..count {
+        for &member in members {
             let (name, address) = (self::name(member), self.network.address(member));
-            let witness = self.has_witness && member == count - 1;
+            let witness = self.has_witness && member == self.count() - 1;
             text += &format!("[[member]]\nname = \"{name}\"\naddress = \"{address}\"\nwitness = {witness}\n");
         }
         text

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
+mod authority;
 mod cuts;
 mod disk;
 mod faults;
@@ -79,6 +80,7 @@ fn begun(has_witness: bool) -> Option<Hosts> {
 fn three_hosts() {
     let _alone = alone();
     let Some(hosts) = three() else { return };
+    an_idle_primary_is_quiet(&hosts);
     strangers::are_refused(&hosts);
     let pool = hosts.pool();
     let ledger = Ledger::begin(&hosts, &pool);
@@ -151,6 +153,15 @@ fn three_hosts() {
     (0..3).for_each(|host| assert!(hosts.told(host).contains("STOPPING=1"), "{host}"));
 }
 
+/// The survivors ask it whether it is there, several times a second.
+fn an_idle_primary_is_quiet(hosts: &Hosts) {
+    thread::sleep(3 * GOING_ON);
+    let log = fs::read(hosts.data(hosts.leader()).join("log/node.log")).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    let noise: Vec<&str> = log.lines().filter(|line| line.contains("could not accept SSL connection")).collect();
+    assert!(noise.is_empty(), "{noise:?}");
+}
+
 /// Each program of a standby's host is killed in turn.
 fn what_dies_is_started_again(hosts: &Hosts) {
     let host = (0..3).find(|host| *host != hosts.leader()).unwrap();
@@ -202,6 +213,7 @@ fn two_hosts_and_a_witness() {
 
     // etcd is lost on all of them; the data are not.
     let last = hosts.leader();
+    let before = secrets(&hosts);
     let others = (0..3).filter(|host| *host != last);
     others.clone().chain([last]).for_each(|host| hosts.stop(host));
     (0..3).for_each(|host| fs::remove_dir_all(hosts.data(host).join("etcd")).unwrap());
@@ -214,7 +226,74 @@ fn two_hosts_and_a_witness() {
     hosts.wait_streaming(1);
     let count = hosts.try_superuser(hosts.leader()).unwrap().query_one("SELECT count(*) FROM ledger", &[]).unwrap();
     assert!(count.get::<_, i64>(0) >= told.acknowledged as i64);
+    assert_eq!(secrets(&hosts), before, "pools are locked out");
     a_member_that_was_removed(&hosts);
+}
+
+/// The secrets of the roles that Sluice has made.
+fn secrets(hosts: &Hosts) -> Vec<String> {
+    let query = "SELECT rolpassword FROM pg_authid WHERE rolname IN ('sluice', 'sluice_auth') ORDER BY rolname";
+    let found = hosts.try_superuser(hosts.leader()).unwrap().query(query, &[]).unwrap();
+    found.iter().map(|row| row.get(0)).collect()
+}
+
+/// A host is gone for good, and another one takes its place, as docs/hosts.md has it.
+#[test]
+fn a_successor() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::new(4, false) else { return };
+    for host in 0..3 {
+        hosts.set_members(host, &[0, 1, 2]);
+    }
+    hosts.init();
+    // Somebody has another one begin, before the first can be asked.
+    let (said, is_good) = hosts.command(1, &["init"]);
+    assert!(is_good, "{said}");
+    hosts.start(0);
+    hosts.wait_placed(0);
+    hosts.start(1);
+    assert!(!hosts.wait_end(1) && hosts.said(1).contains("this host was told to begin a cluster"), "{}", hosts.said(1));
+    fs::remove_file(hosts.data(1).join("host.json")).unwrap();
+    fs::remove_dir_all(hosts.data(1).join("node/pgdata")).unwrap();
+    [1, 2].iter().for_each(|host| hosts.start(*host));
+    [1, 2].iter().for_each(|host| hosts.wait_placed(*host));
+    hosts.wait_streaming(2);
+    assert!(!hosts.status(0).contains("Note:"), "{}", hosts.status(0));
+
+    let (said, is_good) = hosts.command(0, &["remove", "node2"]);
+    assert!(!is_good && said.contains("node2 is not gone: its etcd answers at"), "{said}");
+    hosts.kill(1);
+    let (said, is_good) = hosts.command(0, &["remove", "node2"]);
+    assert!(is_good && said.contains("node2 is no longer a member of etcd"), "{said}");
+    let status = hosts.status(0);
+    assert!(status.contains("Note: etcd has no member at") && status.contains("etcd has 2 votes: none of"), "{status}");
+
+    // It comes before the others know it.
+    hosts.set_members(3, &[0, 3, 2]);
+    hosts.start(3);
+    hosts.wait_said(3, "put its [[member]] into the files of all hosts");
+    for host in [0, 2] {
+        hosts.set_members(host, &[0, 3, 2]);
+        hosts.reload(host);
+    }
+    hosts.wait_placed(3);
+    hosts.wait_streaming(2);
+    assert!(!hosts.status(0).contains("Note:"), "{}", hosts.status(0));
+
+    // The one that is gone for good is switched on.
+    hosts.start(1);
+    assert!(!hosts.wait_end(1) && hosts.said(1).contains("permanently removed"), "{}", hosts.said(1));
+    fs::remove_dir_all(hosts.data(1).join("etcd")).unwrap();
+    hosts.start(1);
+    assert!(!hosts.wait_end(1) && hosts.said(1).contains("that is not named here: node4"), "{}", hosts.said(1));
+    assert!(!hosts.status(0).contains("Note:"), "{}", hosts.status(0));
+}
+
+#[test]
+fn another_authority() {
+    let _alone = alone();
+    let Some(hosts) = begun(false) else { return };
+    authority::is_changed(&hosts);
 }
 
 /// It is told so, and joins anew once its data are out of the way.

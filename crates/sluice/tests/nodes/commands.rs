@@ -4,7 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -192,9 +192,46 @@ fn a_switchover_is_held_at_the_ends_of_transactions() {
     let there: i64 = connect(&cluster, &pool).query_one("SELECT count(*) FROM slow", &[]).unwrap().get(0);
     assert_eq!(there, i64::try_from(slow).unwrap());
     two_at_once(&cluster, &desk);
+    with_settings_that_can_not_be_read(&cluster, &pool, &desk);
     without_a_majority(&cluster, &desk);
     let waits = waits.iter().map(|(how, wait)| format!("{how}: {:.1} s", wait.as_secs_f64()));
     println!("the longest waits: {}; {told}; {slow} slow entries", waits.collect::<Vec<_>>().join(", "));
+}
+
+/// A standby that can't read its settings any more becomes the primary, and names no standbys: nothing is acknowledged
+/// that is on its disk only.
+fn with_settings_that_can_not_be_read(cluster: &TestCluster, pool: &TestPool, desk: &Desk) {
+    cluster.wait_ready();
+    let (leader, next) = (cluster.leader(), cluster.standby());
+    let name = cluster.cluster().nodes()[next].name.clone();
+    let file = cluster.cluster().nodes()[next].pgdata.join("postgresql.base.conf");
+    let as_it_was = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{as_it_was}\nwork_mem = 64 MB\n")).unwrap();
+    desk.says(&["switchover", "--to", &name]);
+    let error = connect(cluster, pool).batch_execute("CREATE TABLE alone (n int)").unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "55000", "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("pg_file_settings")), "{error}");
+    let why: String = cluster
+        .superuser(next)
+        .query_one("SELECT error FROM pg_file_settings WHERE error IS NOT NULL", &[])
+        .unwrap()
+        .get(0);
+    assert!(why.contains("syntax error"), "{why}");
+    fs::write(&file, as_it_was).unwrap();
+    cluster.superuser(next).execute("SELECT pg_reload_conf()", &[]).unwrap();
+    eventually("commits go on", || connect(cluster, pool).batch_execute("CREATE TABLE alone (n int)").is_ok());
+    cluster.wait_ready();
+    // Another node becomes the primary while nodes are restarted one by one.
+    let restarts = desk.command(&["restart"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("a restart has begun", || {
+        cluster.look().members.iter().any(|member| member.state != "streaming" && member.role != "leader")
+    });
+    eventually("Patroni switches over", || cluster.leader() == leader || cluster.try_switchover(leader).is_ok());
+    let output = restarts.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || said.contains("by somebody else's doing"), "{said}");
+    cluster.wait_ready();
 }
 
 /// Of two switchovers at once one does what it was told, and the other one says that it came too late. The next one waits
@@ -312,15 +349,20 @@ fn refusals(cluster: &TestCluster, pool: &TestPool, desk: &Desk) {
         ("ttl=abc", "a whole number, 20 or more"),
         ("loop_wait=10", "at least loop_wait + 2 * retry_timeout, which is 26"),
         ("postgresql.parameters.listen_addresses=*", "each node's own"),
+        ("postgresql.parameters.log_line_prefix=a\nb", "on one line"),
+        ("postgresql.pg_hba=[]", "the lines by which the pool"),
+        ("standby_cluster.host=elsewhere", "end all writes"),
     ] {
         let said = desk.fails(&["config", "set", setting]);
         assert!(said.contains(words), "{setting}: {said}");
     }
     assert!(desk.says(&["config"]).contains("synchronous_mode=quorum\nsynchronous_mode_strict=true\n"));
-    // Options before it would count for nothing.
-    let mut misplaced = Command::new(SLUICE);
-    let said = failure(misplaced.args(["cluster", "config", "--rest", &desk.urls[0], "set", "ttl=30"]));
-    assert!(said.contains("'set' cannot be used with '--rest"), "{said}");
+    // Options may stand before it, and behind it.
+    let config = ["cluster", "config", "--rest", &desk.urls[0], "set", "ttl=30"];
+    let said = failure(Command::new(SLUICE).args(config));
+    assert!(said.contains("wants a user and a password"), "{said}");
+    let said = failure(Command::new(SLUICE).args(config).args(["--data", "nowhere"]));
+    assert!(said.contains("each name the cluster"), "{said}");
 
     fs::write(desk.file("wrong"), "nonsense\n").unwrap();
     let mut wrong = Command::new(SLUICE);

@@ -2,7 +2,7 @@
 //! afterwards. `SLUICE_FAILOVER_RUNS=N` has N of each, `SLUICE_FAILOVER_BY=frozen` those of one kind only, and
 //! `SLUICE_FAST_FAILOVER=off` leaves it to the lease.
 
-use std::{env, fmt, thread, time::Duration};
+use std::{env, fmt, net::TcpStream, thread, time::Duration};
 
 use sluice_testkit::{Driver, TestCluster, Version, eventually};
 
@@ -80,9 +80,30 @@ fn a_lost_primary_is_replaced() {
     }
     cluster.wait_ready();
     if is_fast {
+        silent_clients_do_not_hold_survivors_up(&cluster, &ledger);
         a_receiver_that_was_left_held_off_is_let_go(&cluster);
     }
     println!("{}", ledger.end(&cluster));
+}
+
+/// A server gives a client that has said nothing a minute: its process looks like one that may become a receiver.
+fn silent_clients_do_not_hold_survivors_up(cluster: &TestCluster, ledger: &Ledger) {
+    ledger.wait_for_writes();
+    let (primary, ended) = (cluster.leader(), cluster.ended_leases());
+    let silent: Vec<TcpStream> = (0..cluster.nodes())
+        .filter(|node| *node != primary)
+        .map(|node| TcpStream::connect(cluster.postgres(node)).unwrap())
+        .collect();
+    ledger.without_writes();
+    cluster.kill_node(primary);
+    thread::sleep(Duration::from_millis(100));
+    ledger.wait_for_writes();
+    assert_eq!(cluster.ended_leases(), ended + 1, "the lease was waited for");
+    thread::sleep(GOING_ON);
+    println!("the same beside silent clients: without writes for {:.2} s", ledger.without_writes().as_secs_f64());
+    drop(silent);
+    cluster.start_node(primary);
+    cluster.wait_ready();
 }
 
 /// As a Sluice leaves it that is killed while survivors vote, or a configuration that comes from another node.

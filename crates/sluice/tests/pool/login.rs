@@ -38,7 +38,7 @@ matrix!(both_modes: a_seed_at_the_start_sows_nothing);
 matrix!(session: startup_settings_in_session_mode);
 
 /// A role of this test's own with the password `secret`, in a group that says how the server lets it in.
-fn role(database: &Database<'_>, suffix: &str, encryption: &str, group: &str) -> String {
+pub(crate) fn role(database: &Database<'_>, suffix: &str, encryption: &str, group: &str) -> String {
     let name = format!("{}_{suffix}", database.name);
     database.server.execute(&format!(
         "SET password_encryption = '{encryption}'; CREATE ROLE {name} LOGIN PASSWORD 'secret' {group}; \
@@ -47,11 +47,16 @@ fn role(database: &Database<'_>, suffix: &str, encryption: &str, group: &str) ->
     name
 }
 
-fn secret(database: &Database<'_>, role: &str) -> String {
+pub(crate) fn secret(database: &Database<'_>, role: &str) -> String {
     database.server.value(&format!("SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'"))
 }
 
-fn current_user(pool: &TestPool, user: &str, password: &str, database: &Database<'_>) -> Result<String, String> {
+pub(crate) fn current_user(
+    pool: &TestPool,
+    user: &str,
+    password: &str,
+    database: &Database<'_>,
+) -> Result<String, String> {
     match pool.connect(user, Some(password), &database.name) {
         Ok(mut client) => Ok(client.query_one("SELECT current_user::text", &[]).unwrap().get(0)),
         Err(error) => match error.as_db_error() {
@@ -196,12 +201,16 @@ fn long_names_are_cut(case: Case) {
     let database = database(case);
     let user = role(&database, &"x".repeat(80), "scram-sha-256", "");
     let known = &user[..63];
-    let verifier = secret(&database, known);
-    let listed = Auth::Scram(vec![(known.to_owned(), verifier)]);
+    // A name with one more character would be cut in the midst of that.
+    let left = 62 - database.name.len() - 1;
+    let umlauts = role(&database, &["x".repeat(left % 2), "ü".repeat(left / 2)].concat(), "scram-sha-256", "");
+    let listed = Auth::Scram([known, &umlauts].map(|role| (role.to_owned(), secret(&database, role))).to_vec());
     for auth in [Auth::LookUp(String::new()), listed] {
         let pool = config(case).auth(auth).start();
         assert_eq!(current_user(&pool, &user, "secret", &database), Ok(known.to_owned()));
         assert_eq!(current_user(&pool, known, "secret", &database), Ok(known.to_owned()));
+        let error = current_user(&pool, &format!("{umlauts}ü"), "secret", &database).unwrap_err();
+        assert!(error.starts_with("28P01"), "{error}");
     }
 }
 

@@ -20,6 +20,7 @@ mod limits;
 mod login;
 mod network;
 mod overload;
+mod passwords;
 mod pgbouncer;
 mod pools;
 mod process;

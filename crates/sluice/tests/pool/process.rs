@@ -1,13 +1,20 @@
 //! The process itself: what it leaves in the log, and what it does not.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, thread, time::Duration};
 
 use serde_json::Value;
-use sluice_testkit::{Auth, Case, TestPool, eventually, matrix};
+use sluice_testkit::{Auth, Case, PoolConfig, TestPool, eventually, matrix, proc};
 
-use crate::{HOLD, config, database};
+use sluice_wire::startup::ProtocolVersion;
 
-matrix!(transaction: the_log_may_be_of_json, secrets_are_nowhere_to_be_read, requests_that_take_long_are_logged);
+use crate::{HOLD, SLUICE, config, database};
+
+matrix!(transaction:
+    the_log_may_be_of_json,
+    a_log_that_nobody_reads_ends_nothing,
+    secrets_are_nowhere_to_be_read,
+    requests_that_take_long_are_logged,
+);
 
 fn the_log_may_be_of_json(case: Case) {
     let database = database(case);
@@ -19,6 +26,30 @@ fn the_log_may_be_of_json(case: Case) {
     assert_eq!(refused["message"], "client refused: sorry, too many clients already");
     assert!(refused["peer"].as_str().unwrap().starts_with("127.0.0.1:") && refused["level"] == "INFO", "{refused}");
     assert!(refused["timestamp"].is_string());
+}
+
+/// Whoever reads the log goes after its first line, as on a disk that is full, or stops reading: what comes then is lost,
+/// and nothing else.
+fn a_log_that_nobody_reads_ends_nothing(case: Case) {
+    let database = database(case);
+    let place = tempfile::tempdir().unwrap();
+    for (reader, refused) in [("exec head -n 1 >&2", 3), ("head -n 1 >&2; exec tail -f --pid=$$ /dev/null", 1000)] {
+        let program = place.path().join("sluice");
+        fs::write(&program, format!("#!/bin/bash\nexec {SLUICE} \"$@\" 2> >({reader})\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut pool = PoolConfig::new(program, case, database.server).limit("clients = 1").start();
+        let mut client = pool.app(&database);
+        for _ in 0..refused {
+            pool.raw().login_with(ProtocolVersion::V3_0, &[("user", "app"), ("database", &database.name)]);
+        }
+        client.simple_query("SELECT 1").unwrap();
+        pool.signal(proc::Kind::SIGUSR1);
+        client.simple_query("SELECT 1").unwrap();
+        assert_eq!(pool.log().lines().count(), 1);
+        drop(client);
+        pool.signal(proc::Kind::SIGTERM);
+        assert!(pool.wait().success());
+    }
 }
 
 /// With the log at its fullest, what a client and the pool prove themselves by is not in it, nor in `/proc`; and no core

@@ -85,12 +85,27 @@ impl Beside {
         pooled
     }
 
+    /// A client sends this, whatever is answered: what comes of it is seen by what it asks next.
+    pub(crate) fn runs(&mut self, client: usize, script: &Script) {
+        for raw in [&mut self.pooled[client], &mut self.alone[client]] {
+            raw.send(script);
+            raw.until_ready(1);
+        }
+    }
+
     pub(crate) fn says(&mut self, client: usize, script: &Script) -> String {
         self.until(client, script, 1)
     }
 
     pub(crate) fn query(&mut self, client: usize, sql: &str) -> String {
         self.says(client, &s().query(sql))
+    }
+
+    /// Others do this beside the pool, at the same moment in both databases.
+    pub(crate) fn past_the_pool(&self, sql: &str) {
+        for database in &self.databases {
+            self.place.execute_in(database, sql);
+        }
     }
 
     /// Messages that a client gets without asking, up to the end of its connection.
@@ -117,14 +132,31 @@ pub(crate) fn s() -> Script {
     Script::new()
 }
 
-/// A message, with what an error says.
+/// A message, with what an error says, and with the types of what is described.
 pub(crate) fn shown(message: &Message) -> String {
     match message.tag.into() {
+        BackendKind::ParameterDescription => format!("{message}{:?}", numbers(&message.body[2..])),
+        // Behind a name stand its table, which differs, and its column's number, type, size, modifier and format.
+        BackendKind::RowDescription => {
+            let (mut rest, mut types) = (&message.body[2..], Vec::new());
+            while let Some(name) = rest.iter().position(|byte| *byte == 0) {
+                types.extend(numbers(&rest[name + 7..name + 11]));
+                rest = &rest[name + 19..];
+            }
+            format!("{message}{types:?}")
+        }
         BackendKind::ErrorResponse => {
             [b'V', b'C', b'M', b'R'].map(|field| message.field(field)).join(" ").replace('\n', "\\n")
         }
         _ => message.to_string(),
     }
+}
+
+/// The types of that number on are a database's own (`FirstNormalObjectId`): in the twin they have other numbers.
+const FIRST_OWN: u32 = 16384;
+
+fn numbers(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().map(|number| u32::from_be_bytes(*number).min(FIRST_OWN)).collect()
 }
 
 /// A Query in another encoding.

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, thread, time::Duration};
 
-use sluice_testkit::{Case, matrix};
+use sluice_testkit::{Case, Version, matrix};
 use sluice_wire::message::frontend;
 
 use crate::{
-    beside::{Beside, Startup, beside, query_of, s},
+    beside::{Beside, Startup, beside, beside_with, query_of, s},
     twins::Place,
     wire,
 };
@@ -22,6 +22,7 @@ matrix!(transaction:
     a_setting_may_begin_empty,
     what_is_kept_elsewhere_is_made_here,
     what_others_made_is_not_taken_on_with_their_settings,
+    what_functions_leave_where_no_text_shows_it,
     values_cost_no_servers,
     names_that_are_put_together_stay_with_their_client,
 );
@@ -276,6 +277,50 @@ fn what_a_text_makes_that_a_function_runs_stays(case: Case) {
             // The first number by that seed.
             b.query(1, "SELECT random() = 0.9851677175347999");
         }
+    });
+}
+
+/// With the extension: a function's SET clause sows, a trigger's makes a setting, and a trigger in C uses a sequence.
+fn what_functions_leave_where_no_text_shows_it(case: Case) {
+    let superuser: Startup<'_> = &[("user", "postgres")];
+    let done = |said: String| assert!(!said.contains("ERROR"), "{said}");
+    beside_with(case, true, &[superuser], |b| {
+        done(b.query(
+            0,
+            "CREATE FUNCTION names() RETURNS trigger LANGUAGE plpgsql SET app.named = '1' AS 'BEGIN RETURN NEW; END'; \
+             CREATE TABLE watched (id int, name text); GRANT ALL ON watched TO app; \
+             CREATE TRIGGER names BEFORE INSERT ON watched FOR EACH ROW EXECUTE FUNCTION names()",
+        ));
+        b.clients(&[&[], &[]]);
+        b.query(0, "INSERT INTO watched VALUES (1)");
+        for client in [1, 0] {
+            b.query(client, "SELECT current_setting('app.named', true)");
+        }
+        // PostgreSQL 16 and later let no function have a seed; and the trigger is of contrib, which not each has.
+        if case.version != Version::V15 {
+            return;
+        }
+        b.clients(&[superuser]);
+        done(b.query(
+            0,
+            "CREATE FUNCTION sows() RETURNS int LANGUAGE plpgsql SET seed = '0.5' AS 'BEGIN RETURN 1; END'; \
+             CREATE EXTENSION autoinc; CREATE SEQUENCE numbers START 4711; GRANT ALL ON numbers TO app; \
+             CREATE TRIGGER counts BEFORE INSERT ON watched FOR EACH ROW EXECUTE FUNCTION autoinc(id, numbers)",
+        ));
+        b.clients(&[&[], &[]]);
+        b.query(0, "SELECT sows()");
+        for _ in 0..3 {
+            // The first number by that seed.
+            b.query(1, "SELECT random() = 0.9851677175347999");
+            b.query(1, "BEGIN READ WRITE");
+            b.query(0, "SELECT random()");
+            b.query(1, "COMMIT");
+        }
+        b.clients(&[&[], &[]]);
+        b.query(1, "SELECT lastval()");
+        b.query(0, "INSERT INTO watched (name) VALUES ('a')");
+        b.query(1, "SELECT currval('numbers')");
+        b.query(1, "SELECT lastval()");
     });
 }
 

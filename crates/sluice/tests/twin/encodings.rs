@@ -1,13 +1,18 @@
 //! Prepared statements whose characters were read by other settings than those in place: PostgreSQL reads them once.
 
 use sluice_testkit::{Case, matrix};
+use sluice_wire::message::frontend;
 
-use crate::beside::{beside, s};
+use crate::{
+    beside::{beside, query_of, s},
+    wire,
+};
 
 matrix!(transaction:
     names_in_another_encoding,
     results_in_another_encoding,
     characters_where_a_table_was_changed,
+    commands_with_bytes_that_are_no_characters,
 );
 
 /// Of each the same bytes are another name.
@@ -98,5 +103,30 @@ fn characters_where_a_table_was_changed(case: Case) {
             }
         }
         b.query(1, "SELECT * FROM t ORDER BY ctid");
+    });
+}
+
+fn commands_with_bytes_that_are_no_characters(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        for text in [&b"DEALLOCATE \"p\x95\\\""[..], b"DEALLOCATE p -- \xff", b"BEGIN -- \xff", b"COMMIT -- \xff"] {
+            for name in [&b"a"[..], b""] {
+                let parse = wire::message(frontend::PARSE, |out| {
+                    out.extend_from_slice(&[name, b"\0", text, b"\0\0\0"].concat());
+                });
+                assert!(b.says(0, &s().then(&parse).sync()).contains("22021"));
+                b.query(1, "SELECT 1");
+                assert!(b.says(0, &s().then(&parse).sync()).contains("22021"));
+            }
+            b.says(0, &query_of(text));
+            b.query(0, "SELECT 1");
+        }
+        // Other characters than ASCII are names as any.
+        b.says(0, &s().parse("gr\u{fc}n", "SELECT 1").parse("d", "DEALLOCATE \"gr\u{fc}n\"").sync());
+        b.on_each_server(0, 1, &s().bind("gr\u{fc}n", &[]).execute().sync());
+        b.says(0, &s().bind("d", &[]).execute().sync());
+        b.on_each_server(0, 1, &s().bind("gr\u{fc}n", &[]).execute().sync());
+        b.says(0, &s().bind("d", &[]).execute().sync());
+        b.query(0, "BEGIN -- gr\u{fc}n");
+        b.query(0, "COMMIT -- gr\u{fc}n");
     });
 }

@@ -20,6 +20,7 @@
 
 mod acts;
 mod beside;
+mod code;
 mod compare;
 mod customs;
 mod disturb;
@@ -40,6 +41,7 @@ mod run;
 mod sessions;
 mod shrink;
 mod spelled;
+mod stale;
 mod start;
 mod texts;
 mod twins;

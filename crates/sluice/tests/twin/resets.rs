@@ -24,6 +24,7 @@ matrix!(transaction:
     what_may_stand_alone_behind_a_discard_begins_the_transaction,
     commands_that_stand_alone,
     what_stands_behind_a_discard_has_the_clients_characteristics,
+    what_is_set_behind_a_discard_stays,
 );
 
 const STARTED: Startup<'static> = &[
@@ -451,6 +452,49 @@ fn commands_that_stand_alone(case: Case) {
                 b.query(0, "SHOW TimeZone");
                 b.query(1, "COMMIT");
             }
+        }
+    });
+}
+
+/// What is discarded is committed at once, and what follows may have to stand alone, or fail behind a COMMIT.
+fn what_is_set_behind_a_discard_stays(case: Case) {
+    beside(case, &[STARTED, &[]], |b| {
+        for then in [
+            "SET TimeZone = 'Asia/Seoul'",
+            "SET LOCAL TimeZone = 'Asia/Seoul'",
+            "DO $$ BEGIN SET TimeZone = 'Asia/Seoul'; END $$",
+            "DO $$ BEGIN SET TimeZone = 'Asia/Seoul'; COMMIT; END $$",
+            "VACUUM",
+            "COMMIT",
+            "ROLLBACK",
+            "SELECT 1",
+            "SET TRANSACTION READ ONLY",
+            "BEGIN ISOLATION LEVEL REPEATABLE READ",
+            "DO $$ BEGIN PERFORM 1/0; END $$",
+        ] {
+            let batch = s().unnamed("DISCARD ALL", &[]).unnamed(then, &[]);
+            let more = batch.clone().unnamed("SHOW TimeZone", &[]);
+            let failing = more.clone().unnamed("COMMIT", &[]).unnamed("SELECT 1/0", &[]);
+            let undone = batch.clone().unnamed("SELECT 1", &[]).unnamed("ROLLBACK", &[]).unnamed(SHOWS, &[]);
+            let behind_failure = s().unnamed("SELECT 1/0", &[]).then(&more);
+            for batch in [&batch, &more, &failing, &undone, &behind_failure].map(|batch| batch.clone().sync()) {
+                b.says(0, &batch);
+                b.query(0, "SHOW TimeZone");
+                b.query(0, "ROLLBACK AND CHAIN; SHOW TimeZone");
+                b.query(0, "ROLLBACK");
+                b.query(0, "RESET ALL");
+                b.query(1, "SHOW TimeZone");
+            }
+            b.says(0, &s().parse("d", "DISCARD ALL").parse("", then).sync());
+            b.says(0, &s().bind("d", &[]).execute().bind("", &[]).execute().unnamed("SHOW TimeZone", &[]).sync());
+            b.query(0, "SHOW TimeZone");
+            b.query(0, "ROLLBACK");
+            b.query(0, "RESET ALL");
+            if then.starts_with("DO $$ BEGIN SET") {
+                b.says(0, &batch.query("SHOW TimeZone"));
+            }
+            b.query(0, "ROLLBACK");
+            b.query(0, "RESET ALL");
         }
     });
 }

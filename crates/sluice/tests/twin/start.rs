@@ -100,6 +100,8 @@ fn values(raw: &mut Raw) -> String {
 
 fn log_ins_that_come_later(case: Case) {
     beside(case, &[], |b| {
+        // One of two is closed for a client that needs a later one, while the other is still being asked what it holds.
+        b.pool = b.place.pool_of(case, 4);
         let database = b.databases[0].clone();
         let role = format!("late_{database}");
         let (_, mut admin) = log_in(b.pool.raw(), "postgres", &database);

@@ -125,12 +125,17 @@ impl Place {
 
     /// A fresh pool.
     pub(crate) fn pool(&self, case: Case) -> TestPool {
+        self.pool_of(case, servers(case.mode) as u32)
+    }
+
+    /// A fresh pool of so many servers.
+    pub(crate) fn pool_of(&self, case: Case, servers: u32) -> TestPool {
         self.configuration(case)
-            .size(servers(case.mode) as u32)
+            .size(servers)
             .workers(1)
             .pool("prepared_per_server = 6")
             .pool("wait_timeout = \"4s\"")
-            .pool(&format!("pinned_max = {}", servers(case.mode)))
+            .pool(&format!("pinned_max = {servers}"))
             .start()
     }
 

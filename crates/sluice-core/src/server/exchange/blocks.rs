@@ -86,6 +86,7 @@ impl Exchange {
     /// A portal, or a part of a text, has run.
     pub fn has_run(&mut self) {
         self.has_run = true;
+        self.is_behind_discard = false;
     }
 
     /// The client has heard that the block has ended, if anything was sent that may end it: a ROLLBACK to a savepoint is

@@ -102,7 +102,7 @@ impl Exchange {
     /// The server has begun to read a COPY. Returns whether that can be: it is the answer to a Query or an Execute, and
     /// nothing was sent behind that but what belongs to a COPY.
     pub fn begin_copy(&mut self) -> bool {
-        let by_execute = matches!(self.replies.front(), Some(Expected::Execute(_)));
+        let by_execute = matches!(self.replies.front(), Some(Expected::Execute { .. }));
         if !(by_execute || matches!(self.replies.front(), Some(Expected::Query { .. }))) || !self.replies.may_copy() {
             return false;
         }

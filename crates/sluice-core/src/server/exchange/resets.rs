@@ -6,16 +6,23 @@ use super::Exchange;
 
 impl Exchange {
     /// The settings that the open batch has reset already, and that are about to be put in place again for what
-    /// follows in it: that text, if one is known. Behind what discards all, which is a transaction of its own, others may
-    /// have to stand alone. With them, whether a query may have run since, behind which a transaction's isolation level
-    /// can't be set.
+    /// follows in it: that text, if one is known.
     #[inline]
-    pub fn take_done_resets(&mut self, text: &[u8]) -> Option<(Reset, bool)> {
+    pub fn take_done_resets(&mut self, text: &[u8]) -> Option<Reset> {
+        // Where nobody has read which, that text may have to stand alone.
         let stands_alone = self.batch_resets.done()?.may_discard() && !sql::may_follow(text);
-        if stands_alone && sql::may_query(text) {
-            self.batch_resets.come_late();
-        }
         if stands_alone || !self.prepares() { None } else { self.batch_resets.take_done() }
+    }
+
+    /// Whether the open batch may have discarded all, and settings have to be put in place again.
+    #[inline]
+    pub fn may_be_behind_discard(&self) -> bool {
+        self.batch_resets.done().is_some_and(Reset::may_discard)
+    }
+
+    /// Whether it has, and nothing has run since: it stands between two transactions.
+    pub fn is_behind_discard(&self) -> bool {
+        self.is_behind_discard
     }
 
     /// Settings that were reset are put in place again ahead of the client's next message, for which the one that is
@@ -38,7 +45,7 @@ impl Exchange {
 
     /// The request that is being answered has discarded all.
     pub fn discards_all(&mut self) {
-        self.has_discarded = true;
+        (self.has_discarded, self.is_behind_discard) = (true, true);
         self.note_reset_of_all();
     }
 }

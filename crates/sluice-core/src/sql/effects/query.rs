@@ -285,7 +285,9 @@ impl<'a> Reader<'a, '_> {
             // What it says is known only with its next line.
             self.found.insert(Effects::CLOCK);
         }
-        if reads_clock(text) || (text.contains(&b'\\') && reads_clock(&unescaped(text))) {
+        if reads_clock(text)
+            || (text.contains(&b'\\') && self.lexer.unescaped(text).is_some_and(|text| reads_clock(&text)))
+        {
             self.found.insert(Effects::CLOCK);
         }
     }
@@ -366,7 +368,7 @@ fn tokens_of_call(ahead: Lexer<'_>) -> impl Iterator<Item = (usize, Token<'_>)> 
 }
 
 /// Whether the name of the setting that is made here is a whole literal, as it stands, or a parameter.
-fn shows_setting(mut ahead: Lexer<'_>) -> bool {
+pub(in crate::sql) fn shows_setting(mut ahead: Lexer<'_>) -> bool {
     let is_whole = match ahead.next() {
         Some(Token::Word(column)) if is_one_of(column, &["name"]) => return equals_literal(ahead),
         Some(Token::Literal(name)) => !name.contains(&b'\\'),
@@ -429,41 +431,6 @@ fn equals_literal(mut ahead: Lexer<'_>) -> bool {
     }
     let is_equal = matches!(ahead.nth(1), Some(Token::Literal(name)) if !name.contains(&b'\\'));
     is_equal && matches!(ahead.next(), None | Some(Token::Semicolon))
-}
-
-/// The value of a literal in which backslashes escape (PostgreSQL documentation, 4.1.2.2), as far as it is ASCII.
-fn unescaped(mut text: &[u8]) -> Vec<u8> {
-    let mut found = Vec::with_capacity(text.len());
-    while let Some((first, rest)) = text.split_first() {
-        text = rest;
-        let (true, Some((escaped, behind))) = (*first == b'\\', rest.split_first()) else {
-            found.push(*first);
-            continue;
-        };
-        let (radix, digits_max, digits) = match escaped {
-            b'x' => (16, 2, behind),
-            b'u' => (16, 4, behind),
-            b'U' => (16, 8, behind),
-            _ => (8, 3, rest),
-        };
-        let is_digit = |b: &&u8| char::from(**b).is_digit(radix);
-        let count = digits.iter().take(digits_max).take_while(is_digit).count();
-        let code = str::from_utf8(&digits[..count]).ok().and_then(|digits| u32::from_str_radix(digits, radix).ok());
-        match code {
-            Some(code) => {
-                found.push(u8::try_from(code).unwrap_or(b'?'));
-                text = &digits[count..];
-            }
-            None => {
-                found.push(match escaped {
-                    b'b' | b'f' | b'n' | b'r' | b't' => b' ',
-                    other => *other,
-                });
-                text = behind;
-            }
-        }
-    }
-    found
 }
 
 /// Whether a word that mostly stands between two things is a function's name, where none stands before it.

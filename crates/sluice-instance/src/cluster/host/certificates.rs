@@ -1,7 +1,12 @@
 //! A host's certificates: whether they will do, and copies for the user that runs PostgreSQL and etcd, who need not be
 //! able to read those of `/etc`.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use rustls::{
     RootCertStore,
@@ -44,6 +49,30 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), ClusterError> {
         return Err(bad("cert_file", &files.cert, why));
     }
     rest::client_tls(&files).map(drop).map_err(|error| bad("key_file", &files.key, error.to_string()))
+}
+
+/// The time before a certificate's end from which on it is warned of.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// Warnings of certificates that end soon, by the host's file; each with its date and the remedy.
+pub fn certificate_ends(config: &NodeConfig) -> Vec<String> {
+    ends(&given(config), SystemTime::now())
+}
+
+/// The same of these files, at that time. One that can't be read is others' business.
+pub(in super::super) fn ends(files: &TlsFiles, now: SystemTime) -> Vec<String> {
+    let of = |path: &Path, remedy: &str| {
+        let all = read(path).unwrap_or_default();
+        let first = all.iter().filter_map(sluice_tls::end).min_by_key(|(end, _)| *end);
+        let (end, date) = first.filter(|(end, _)| *end <= now + WARN_BEFORE)?;
+        let what = if end > now { "ends on" } else { "has ended, on" };
+        Some(format!("the certificate in {} {what} {date}: {remedy}", path.display()))
+    };
+    let own = "make a new one for this host (sluice node ca, its old folder moved away), copy it here, and start sluice node \
+               again: without it no other host answers this one";
+    let authority = "no host trusts another one then: give all of them another authority before, one after the other \
+                     (docs/hosts.md, \"Other certificates\")";
+    [of(&files.cert, own), of(&files.ca, authority)].into_iter().flatten().collect()
 }
 
 /// The certificates of a file, one at least.
@@ -97,4 +126,43 @@ pub(super) fn copy(config: &NodeConfig, root: &Path, run_as: &RunAs) -> Result<T
 pub(in super::super) fn copies(root: &Path) -> TlsFiles {
     let dir = root.join("tls");
     TlsFiles { ca: dir.join("ca.crt"), cert: dir.join("node.crt"), key: dir.join("node.key") }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn an_end_is_said_two_weeks_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_737_600);
+        let write = |name: &str, days: &[u64]| {
+            let text: String = days
+                .iter()
+                .map(|days| {
+                    let mut params = CertificateParams::new(vec!["10.0.0.1".to_owned()]).unwrap();
+                    params.not_after = (now + Duration::from_secs(days * 86_400)).into();
+                    params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+                })
+                .collect();
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let files =
+            TlsFiles { ca: write("ca.crt", &[300]), cert: write("node.crt", &[15]), key: dir.path().join("key") };
+        assert_eq!(ends(&files, now), [""; 0]);
+        let said = ends(&files, now + Duration::from_secs(86_400));
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("node.crt ends on 2026-12-12: make a new one"), "{said:?}");
+        let said = ends(&files, now + Duration::from_secs(15 * 86_400));
+        assert!(said[0].contains("has ended, on 2026-12-12"), "{said:?}");
+        // An authority that is to be replaced stands beside the one that comes.
+        write("ca.crt", &[300, 10]);
+        let said = ends(&files, now);
+        assert!(said.len() == 1 && said[0].contains("ca.crt ends on 2026-12-07: no host trusts"), "{said:?}");
+        assert_eq!(ends(&TlsFiles { ca: "/none".into(), cert: "/none".into(), key: "/none".into() }, now), [""; 0]);
+    }
 }

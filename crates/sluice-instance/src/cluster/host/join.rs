@@ -6,7 +6,7 @@
 
 use std::{path::Path, time::Duration};
 
-use sluice_config::NodeMember;
+use sluice_config::{NodeConfig, NodeMember};
 
 use super::{
     super::{
@@ -15,6 +15,8 @@ use super::{
         tls::TlsFiles,
     },
     FAILURES_MAX, Host, Pause, Stage, certificates, data,
+    members::{strangers, title, url},
+    state::NAME,
 };
 use crate::event::Event;
 
@@ -32,14 +34,23 @@ enum Next {
     Start(Vec<(String, String)>),
     /// Another host has its name.
     Namesake(String),
+    /// None: there are members that its file does not name, and it would be one too many.
+    TooMany(Vec<String>),
 }
 
 /// The next step of a host whose etcd has no data, by what the others say of the members.
-fn next(members: &[EtcdPeer], own: &NodeMember) -> Next {
+fn next(members: &[EtcdPeer], config: &NodeConfig) -> Next {
+    let own = config.own();
     let url = url(own);
     let is_own = |member: &EtcdPeer| member.peer_urls.contains(&url);
     if let Some(other) = members.iter().find(|member| member.name == own.name && !is_own(member)) {
         return Next::Namesake(other.peer_urls.join(", "));
+    }
+    let strangers = strangers(members, config);
+    match members.iter().find(|member| is_own(member)) {
+        Some(member) if member.name.is_empty() => {}
+        _ if !strangers.is_empty() => return Next::TooMany(strangers.into_iter().map(title).collect()),
+        _ => {}
     }
     match members.iter().find(|member| is_own(member)) {
         None => Next::Add,
@@ -57,14 +68,18 @@ fn next(members: &[EtcdPeer], own: &NodeMember) -> Next {
     }
 }
 
-fn url(member: &NodeMember) -> String {
-    format!("https://{}", member.etcd_peer)
+/// Whether these members are of another cluster than the one that begins on this host, or has begun if its etcd has data.
+fn is_another(members: &[EtcdPeer], own: &NodeMember, has_begun: bool) -> bool {
+    !has_begun || !members.iter().any(|member| member.peer_urls.contains(&url(own)) && member.name == own.name)
 }
 
 impl Host {
     /// Starts this host's member of etcd, and waits until it belongs to a majority; false if that was given up.
     pub(super) fn join_etcd(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
         let own = self.config.own();
+        if self.state.stage == Stage::Begins {
+            self.check_alone()?;
+        }
         if self.member.data.join("member").is_dir() {
             // Its data say among whom.
             self.start_etcd(vec![(own.name.clone(), url(own))], false)?;
@@ -75,6 +90,29 @@ impl Host {
             self.start_etcd(peers, false)?;
         }
         self.wait_voting(pause)
+    }
+
+    /// Sees that no cluster runs on the other hosts, beside which another one would begin here: when this one was told to
+    /// begin it, they may not have been there to ask.
+    fn check_alone(&self) -> Result<(), ClusterError> {
+        if self.config.members.len() == 1 {
+            return Ok(());
+        }
+        match self.others()?.members() {
+            Ok(members) if is_another(&members, self.config.own(), self.member.data.join("member").is_dir()) => {
+                let names: Vec<String> = members.iter().map(title).collect();
+                Err(ClusterError::BadFile {
+                    path: self.root.join(NAME),
+                    why: format!(
+                        "this host was told to begin a cluster (sluice node init), and one runs on the other hosts: etcd has {}\n                         to have it join that one, move host.json, etcd and node/pgdata in {} away: it gets a copy of the data. If \
+                         it is these data that are wanted, stop the other hosts first",
+                        names.join(", "),
+                        self.root.display()
+                    ),
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Has the others add this host's member; returns among whom it is started, none if that was given up.
@@ -89,7 +127,7 @@ impl Host {
                          cluster begins by sluice node init, on one host"
                     )
                 })),
-                Ok(members) => match self.checked(&others, next(&members, own))? {
+                Ok(members) => match self.checked(&others, next(&members, &self.config))? {
                     Next::Start(peers) => return Ok(Some(peers)),
                     Next::Namesake(url) => {
                         return Err(ClusterError::BadFile {
@@ -98,6 +136,16 @@ impl Host {
                                 "name: etcd has a member {} already, at {url}\ngive this host a name or the address of its \
                                  own; if that one is gone for good: sluice node remove",
                                 own.name
+                            ),
+                        });
+                    }
+                    Next::TooMany(strangers) => {
+                        return Err(ClusterError::BadFile {
+                            path: self.config.file.clone(),
+                            why: format!(
+                                "member: etcd has a member that is not named here: {}\nif this host was replaced by it, this one \
+                                 stays off, or gets the file that the others have; if that one is gone for good: sluice node remove",
+                                strangers.join(", ")
                             ),
                         });
                     }
@@ -199,15 +247,20 @@ fn distrust(error: &str, given: &TlsFiles, file: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn own() -> NodeMember {
-        let at = |port| format!("10.0.0.2:{port}").parse().unwrap();
-        let (postgres, patroni, etcd_client, etcd_peer) = (at(5432), at(8008), at(2379), at(2380));
-        NodeMember { name: "b".to_owned(), is_witness: false, postgres, patroni, etcd_client, etcd_peer }
+    /// Host b of a, b and c.
+    fn config() -> NodeConfig {
+        let text = r#"
+            name = "b"
+            tls = { ca_file = "ca.crt", cert_file = "b.crt", key_file = "b.key" }
+            member = [{ name = "a", address = "10.0.0.1" }, { name = "b", address = "10.0.0.2" },
+                      { name = "c", address = "10.0.0.3" }]
+            "#;
+        sluice_config::parse_node(text, Path::new("/etc/sluice/node.toml")).unwrap()
     }
 
     fn peer(id: u64, name: &str, host: u8) -> EtcdPeer {
         let peer_urls = vec![format!("https://10.0.0.{host}:2380")];
-        EtcdPeer { id, name: name.to_owned(), peer_urls, is_learner: false }
+        EtcdPeer { id, name: name.to_owned(), peer_urls, client_urls: Vec::new(), is_learner: false }
     }
 
     #[test]
@@ -222,11 +275,34 @@ mod tests {
     #[test]
     fn a_member_without_data_is_added_anew() {
         let a = || peer(1, "a", 1);
-        assert_eq!(next(&[a()], &own()), Next::Add);
-        assert_eq!(next(&[a(), peer(2, "b", 2)], &own()), Next::Remove(2));
+        assert_eq!(next(&[a()], &config()), Next::Add);
+        assert_eq!(next(&[a(), peer(2, "b", 2)], &config()), Next::Remove(2));
         let named = |name: &str, host: u8| (name.to_owned(), format!("https://10.0.0.{host}:2380"));
-        let started = next(&[a(), peer(2, "", 2), peer(3, "", 3)], &own());
+        let started = next(&[a(), peer(2, "", 2), peer(3, "", 3)], &config());
         assert_eq!(started, Next::Start(vec![named("a", 1), named("b", 2), named("not-started-3", 3)]));
-        assert_eq!(next(&[a(), peer(2, "b", 9)], &own()), Next::Namesake("https://10.0.0.9:2380".to_owned()));
+        assert_eq!(next(&[a(), peer(2, "b", 9)], &config()), Next::Namesake("https://10.0.0.9:2380".to_owned()));
+    }
+
+    #[test]
+    fn a_cluster_that_others_run_is_another_one() {
+        let (config, a, b) = (config(), peer(1, "a", 1), peer(2, "b", 2));
+        assert!(is_another(std::slice::from_ref(&a), config.own(), true));
+        // They have joined the one that has begun here, and it is started again before that was written down.
+        assert!(!is_another(&[a.clone(), b.clone()], config.own(), true));
+        // It was one of theirs before its etcd was moved away.
+        assert!(is_another(&[a.clone(), b], config.own(), false));
+        assert!(is_another(&[a, peer(2, "", 2)], config.own(), true));
+    }
+
+    #[test]
+    fn nobody_is_added_beside_a_member_that_the_file_does_not_name() {
+        // Its successor's.
+        let d = peer(4, "d", 4);
+        let too_many = || Next::TooMany(vec!["d (https://10.0.0.4:2380)".to_owned()]);
+        assert_eq!(next(&[peer(1, "a", 1), peer(3, "c", 3), d.clone()], &config()), too_many());
+        assert_eq!(next(&[peer(1, "a", 1), d.clone()], &config()), too_many());
+        // It would be removed, and then not be added.
+        assert_eq!(next(&[peer(1, "a", 1), peer(2, "b", 2), d.clone()], &config()), too_many());
+        assert!(matches!(next(&[peer(1, "a", 1), peer(2, "", 2), d], &config()), Next::Start(_)));
     }
 }

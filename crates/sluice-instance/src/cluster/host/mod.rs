@@ -20,12 +20,14 @@
 //! | `rules.rs` | `pg_hba.conf` and `pg_ident.conf` |
 //! | `prepare.rs` | folders and files before a start; beginning a cluster |
 //! | `join.rs` | becoming a member of etcd |
+//! | `members.rs` | etcd's members beside those of the file |
 //! | `data.rs` | whether the data here are the cluster's |
 
 mod authority;
 pub(super) mod certificates;
 mod data;
 mod join;
+pub(super) mod members;
 mod prepare;
 mod rules;
 pub(super) mod state;
@@ -36,7 +38,7 @@ use std::{
         Arc,
         atomic::{AtomicU8, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use sluice_config::NodeConfig;
@@ -44,7 +46,9 @@ use sluice_config::NodeConfig;
 use self::state::{HostState, Stage};
 pub use self::{
     authority::{AuthorityError, Bundle, make_bundles},
-    prepare::{begin, check, remove},
+    certificates::certificate_ends,
+    members::remove,
+    prepare::{begin, check},
 };
 use super::{
     environment::Environment,
@@ -60,7 +64,7 @@ use super::{
 };
 use crate::{
     binaries::Binaries,
-    bootstrap::{self, Bootstrapped},
+    bootstrap::{self, HostRoles},
     data_dir::DataDir,
     endpoint::Endpoint,
     event::{Event, Observer},
@@ -116,7 +120,8 @@ pub struct Host {
     etcd: Slot,
     observer: Arc<dyn Observer>,
     haste: AtomicU8,
-    bootstrapped: Option<Bootstrapped>,
+    roles: Option<HostRoles>,
+    tuning: Tuning,
 }
 
 impl std::fmt::Debug for Host {
@@ -150,15 +155,46 @@ impl Host {
         self.data.as_ref().map(|(_, keeper)| keeper.node())
     }
 
-    /// The roles that were made when the cluster began here, in this run.
-    pub fn bootstrapped(&self) -> Option<&Bootstrapped> {
-        self.bootstrapped.as_ref()
+    /// The roles of the cluster, if it began here in this run.
+    pub fn roles(&self) -> Option<&HostRoles> {
+        self.roles.as_ref()
     }
 
     /// `primary` or `replica`, as Patroni says it; none if it says nothing.
     pub fn role(&self) -> Option<String> {
         let node = self.node()?;
         self.api.own(node.rest, ASK_TIME_MAX).ok().map(|own| own.role)
+    }
+
+    /// Warnings of the certificates that it was started with, if they end soon.
+    pub fn certificate_ends(&self) -> Vec<String> {
+        certificates::ends(&self.tls, SystemTime::now())
+    }
+
+    /// Takes over from its file, as it is now, who the other members are and what rules PostgreSQL has: `pg_hba.conf` and
+    /// `pg_ident.conf` are written anew. All else counts from the next start on.
+    ///
+    /// # Errors
+    ///
+    /// It would be another host, or a file can't be written. Then nothing is changed.
+    pub fn reload(&mut self, config: NodeConfig) -> Result<(), ClusterError> {
+        let is_same = (&config.cluster, &config.data, config.own())
+            == (&self.config.cluster, &self.config.data, self.config.own());
+        if !is_same {
+            return Err(ClusterError::BadFile {
+                path: config.file.clone(),
+                why: "cluster, data, and this host's name, address, ports and witness count from the next start on\n\
+                      start sluice node again for them (systemctl restart sluice-node)"
+                    .to_owned(),
+            });
+        }
+        HostState::of(&config, &self.root)?.write(&self.root)?;
+        if let Some((data_dir, keeper)) = &self.data {
+            prepare::write_files(&config, data_dir, keeper.node(), &self.tls, &self.tuning)?;
+            keeper.reload();
+        }
+        self.config = config;
+        Ok(())
     }
 
     /// Stops it: PostgreSQL by its Patroni, which hands over what it has to hand over, then etcd.
@@ -205,7 +241,7 @@ impl Host {
         if begins && role == PRIMARY {
             let endpoint = endpoint(keeper.node());
             roles::make(data_dir, &endpoint, None)?;
-            self.bootstrapped = Some(bootstrap::bootstrap(data_dir, &endpoint)?);
+            self.roles = Some(bootstrap::bootstrap_host(data_dir, &endpoint)?);
         }
         if begins {
             self.state.stage = Stage::Member;

@@ -14,7 +14,7 @@ use super::{
         error::ClusterError,
         etcd::{self, EtcdMember},
         etcd_api::EtcdClient,
-        folder::make_dir,
+        folder::make_tree,
         keeper::{NodeKeeper, Slot, Surroundings},
         patroni::{self, Access, Node},
         ports::{check_port, make_log},
@@ -106,25 +106,6 @@ pub fn begin(
     state.write(data_dir.root())
 }
 
-/// Takes the member of that name out of etcd: its host is gone for good, or gets another address.
-///
-/// # Errors
-///
-/// There is none of that name, or the members can't change their number now.
-pub fn remove(config: &NodeConfig, name: &str) -> Result<(), ClusterError> {
-    let addresses = config.members.iter().map(|member| member.etcd_client).collect();
-    let etcd = etcd_client(addresses, &certificates::given(config))?;
-    let bad = |why: String| ClusterError::BadFile { path: config.file.clone(), why };
-    let members = etcd.members().map_err(|error| bad(format!("no member of etcd answers: {error}")))?;
-    let Some(member) = members.iter().find(|member| member.name == name) else {
-        let names: Vec<&str> = members.iter().map(|member| &*member.name).collect();
-        return Err(bad(format!("etcd has no member {name}; its members are {}", names.join(", "))));
-    };
-    etcd.remove_member(member.id).map_err(|error| {
-        bad(format!("etcd does not let go of {name}: {error}\na majority of the members has to run: see its logs"))
-    })
-}
-
 /// Makes everything that a start needs, and nothing that runs.
 pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Host, ClusterError> {
     let HostSpec { config, run_as, programs, tuning, stop_timeout } = spec;
@@ -166,13 +147,13 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
     let tls = certificates::copy(&config, &root, &run_as)?;
     let api = Api::with_certificate(&tls)
         .map_err(|error| ClusterError::BadFile { path: tls.cert.clone(), why: error.to_string() })?;
-    make_dir(&member.data, &run_as)?;
+    make_tree(&member.data, &run_as)?;
     make_log(&member.log)?;
     state.write(&root)?;
     let data = match opened.zip(node) {
         None => None,
         Some(((data_dir, environment), node)) => {
-            write_files(&config, &data_dir, &node, &tls, tuning)?;
+            write_files(&config, &data_dir, &node, &tls, &tuning)?;
             make_log(&node.log)?;
             let around = Surroundings {
                 scope: config.cluster.clone(),
@@ -205,7 +186,8 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
         etcd: Slot::default(),
         observer,
         haste: AtomicU8::new(0),
-        bootstrapped: None,
+        roles: None,
+        tuning,
     })
 }
 
@@ -235,12 +217,13 @@ fn check_ports(config: &NodeConfig, node: Option<&Node>) -> Result<(), ClusterEr
     ports.into_iter().try_for_each(|(address, what)| check_port(address, what, &config.file))
 }
 
-fn write_files(
+/// `patroni.yml`, by which Patroni writes PostgreSQL's configuration.
+pub(super) fn write_files(
     config: &NodeConfig,
     data_dir: &DataDir,
     node: &Node,
     tls: &TlsFiles,
-    tuning: Tuning,
+    tuning: &Tuning,
 ) -> Result<(), ClusterError> {
     let run_as = data_dir.run_as();
     let write = |path: &Path, text: &str| {
@@ -254,7 +237,7 @@ fn write_files(
         etcd: &etcd,
         etcd_tls: tls,
         binaries: data_dir.binaries(),
-        shared: patroni::shared_settings(config.nodes(), &tuning),
+        shared: patroni::shared_settings(config.nodes(), tuning),
         settings: &[],
         program: None,
         access: Access::Certificates { tls, hba: &rules::hba(config), ident: &rules::ident(config, run_as) },

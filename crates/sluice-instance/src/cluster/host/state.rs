@@ -9,7 +9,7 @@ use super::super::error::ClusterError;
 use crate::files::{self, Owner};
 
 /// The file's name in the host's directory.
-const NAME: &str = "host.json";
+pub(super) const NAME: &str = "host.json";
 
 /// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

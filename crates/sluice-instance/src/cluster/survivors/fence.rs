@@ -9,6 +9,7 @@
 //! also where it has not come so far as to be shown in `pg_stat_wal_receiver`: it is looked for among processes.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -33,6 +34,10 @@ use crate::{
 /// Time limit for each step of holding the receiver off.
 const STEP_TIME_MAX: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
+
+/// A process of the server's that has no title after this time serves a client that says nothing. PostgreSQL itself
+/// waits for it as long as `authentication_timeout` says.
+const UNTITLED_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The folder's name, by which also a fence is known that has come with another node's configuration.
 const FOLDER: &str = "receiver-fence";
@@ -94,7 +99,8 @@ impl Fence {
         }
         // A new process has what the postmaster has.
         wait("the postmaster to know", || Ok(self.is_in(&shown(&mut connect().map_err(io::Error::other)?)?)))?;
-        wait("the WAL receiver to end", || self.end_receivers())
+        let (mut untitled, since) = (None, Instant::now());
+        wait("the WAL receiver to end", || self.end_receivers(&mut untitled, since))
     }
 
     /// The path with this fence in front, and no other.
@@ -109,25 +115,30 @@ impl Fence {
         set(client, "ALTER SYSTEM RESET dynamic_library_path")
     }
 
-    /// Asks receivers to end; true when there is none, and no process that may become one.
-    fn end_receivers(&self) -> io::Result<bool> {
+    /// Asks receivers to end; true when there is none, and no process that may become one. `untitled` are those that
+    /// might at the first look, which begins with `since`: what was forked later has the fence.
+    fn end_receivers(&self, untitled: &mut Option<BTreeSet<Pid>>, since: Instant) -> io::Result<bool> {
         let Ok(Runner::Live(postmaster)) = pid_file::runner(&self.pgdata) else {
             return Err(io::Error::other("PostgreSQL has ended"));
         };
         let own = command_line(Pid::from_raw(postmaster));
-        let mut is_over = true;
+        let (mut receivers, mut without_title) = (BTreeSet::new(), BTreeSet::new());
         for pid in orphans::servers_of(&self.pgdata).into_iter().filter(|pid| pid.as_raw() != postmaster) {
             let command = command_line(pid);
             if command.contains("walreceiver") {
-                is_over = false;
-                // It may have ended meanwhile.
-                let _ = kill(pid, Signal::SIGTERM);
+                receivers.insert(pid);
             } else if command == own {
-                // It was forked just now, and has no title yet.
-                is_over = false;
+                without_title.insert(pid);
             }
         }
-        Ok(is_over)
+        let untitled = untitled.get_or_insert_with(|| without_title.clone());
+        untitled.retain(|pid| without_title.contains(pid));
+        let silent = if since.elapsed() >= UNTITLED_TIME_MAX { untitled.clone() } else { BTreeSet::new() };
+        for pid in receivers.iter().chain(&silent) {
+            // It may have ended meanwhile.
+            let _ = kill(*pid, Signal::SIGTERM);
+        }
+        Ok(receivers.is_empty() && untitled.is_empty())
     }
 }
 

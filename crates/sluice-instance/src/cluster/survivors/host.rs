@@ -22,9 +22,10 @@ use crate::{bootstrap::SUPERUSER, run_as::RunAs};
 /// By this name a session of a survivor that was stopped in the midst of a statement is found.
 const SESSION: &str = "sluice survivor";
 
-/// PostgreSQL answers this by one letter before anything else (PostgreSQL documentation, "Message Formats",
-/// SSLRequest).
-const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+/// A server process, which the postmaster has to fork for it, answers this by one letter before anything else (PostgreSQL
+/// documentation, "Message Formats", GSSENCRequest). Whoever leaves behind that letter is not logged: behind that of an
+/// SSLRequest, each time.
+const GSSENC_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 48];
 
 const LOOK: &str = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('dynamic_library_path'), \
                     pg_catalog.date_part('epoch', last_msg_receipt_time), sender_host, sender_port \
@@ -45,7 +46,8 @@ pub(super) struct Host {
     config: Config,
     client: Option<Client>,
     fence: Fence,
-    /// The time at which something was received last, as PostgreSQL had it at the last look.
+    /// The time at which something was received last, as PostgreSQL had it at the last look that it answered. Kept
+    /// when it does not answer, so that what is read again is no sign of life.
     received: Option<f64>,
     /// Whether the primary's Patroni was asked last, and its host did not refuse that.
     is_rest_open: bool,
@@ -67,7 +69,6 @@ impl Host {
         let sight = self.sight(primary, patience);
         if sight.is_err() {
             self.client = None;
-            self.received = None;
         }
         sight.ok()
     }
@@ -155,7 +156,7 @@ fn ask_postgres(primary: &Addresses, patience: Duration) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
-    stream.write_all(&SSL_REQUEST)?;
+    stream.write_all(&GSSENC_REQUEST)?;
     stream.read_exact(&mut [0])
 }
 

@@ -38,12 +38,15 @@ pub(crate) struct Times {
     pub(crate) patience_with_ballot: Duration,
     /// A survivor whose receiver is off lets it go if the others have not followed within this time.
     pub(crate) fenced_alone: Duration,
-    /// Time for which a leader is left alone after it has taken the key again by itself, or the others did not follow.
+    /// After that it leaves the leader alone for so long. The others may have been held up: that is over soon.
+    pub(crate) after_alone: Duration,
+    /// Time for which a leader is left alone after it has taken the key again by itself.
     pub(crate) cool_down: Duration,
 }
 
 /// The time to live of a vote's lease, in seconds.
 pub(crate) const VOTE_TTL_SECONDS: u32 = 5;
+const VOTE_TTL: Duration = Duration::from_secs(VOTE_TTL_SECONDS as u64);
 
 impl Default for Times {
     fn default() -> Self {
@@ -57,6 +60,7 @@ impl Default for Times {
             patience: Duration::from_millis(350),
             patience_with_ballot: Duration::from_millis(100),
             fenced_alone: Duration::from_secs(4),
+            after_alone: Duration::from_secs(2),
             cool_down: Duration::from_secs(30),
         }
     }
@@ -99,7 +103,7 @@ pub(crate) enum Action {
     /// Write the vote under the lease, if this run's own key is still the one of `registration`: [`Event::Voted`], or
     /// [`Event::Superseded`] if it is not.
     Vote { lease: i64, registration: i64, about: i64, is_fenced: bool },
-    /// Keep the lease alive: [`Event::Kept`].
+    /// Keep the lease alive: [`Event::Kept`], or [`Event::Expired`] if it has ended.
     KeepAlive { lease: i64 },
     /// Revoke the lease: [`Event::Revoked`], also when it had ended before.
     Revoke { lease: i64 },
@@ -128,6 +132,7 @@ pub(crate) enum Event {
     /// Another run has this node's key now.
     Superseded,
     Kept,
+    Expired,
     Revoked,
     Fenced,
     Lifted,
@@ -143,6 +148,7 @@ pub(crate) enum Event {
 struct Ballot {
     lease: i64,
     about: LeaderKey,
+    /// The lease lives for [`VOTE_TTL`] from then at least: when it was asked for, or to be kept alive.
     kept_at: Duration,
     stage: Stage,
 }
@@ -193,11 +199,15 @@ pub(crate) struct Survivor {
     /// The leader, as it was read last, with its addresses.
     leader: Option<(LeaderKey, Option<Addresses>)>,
     viewed_at: Option<Duration>,
+    /// The time of the last action.
+    acted_at: Duration,
+    /// The lease has been kept alive since etcd was read last.
+    has_kept: bool,
     /// The revision of the leader key under whose holder this node was seen to stream from it.
     witnessed: Option<i64>,
     silence: Silence,
     ballot: Option<Ballot>,
-    /// The leader that the last ballot was about, whose lease may have been ended by it.
+    /// The leader from which the receiver was held off last: its lease may have been ended.
     judged: Option<LeaderKey>,
     /// A leader that is left alone until then.
     cooling: Option<(String, Duration)>,
@@ -215,6 +225,8 @@ impl Survivor {
             registration: None,
             leader: None,
             viewed_at: None,
+            acted_at: Duration::ZERO,
+            has_kept: false,
             witnessed: None,
             silence: Silence::none(Duration::ZERO),
             ballot: None,
@@ -227,6 +239,12 @@ impl Survivor {
 
     /// Takes an event in, and says what to do next. The first event is [`Event::Woken`].
     pub(crate) fn step(&mut self, now: Duration, event: Event) -> Action {
+        let action = self.react(now, event);
+        self.acted_at = now;
+        action
+    }
+
+    fn react(&mut self, now: Duration, event: Event) -> Action {
         match event {
             Event::Woken => self.forget(),
             Event::Failed => {
@@ -244,14 +262,20 @@ impl Survivor {
             Event::Viewed(view) => self.viewed(now, view),
             Event::Granted { lease } => {
                 if let Some((about, _)) = self.leader.clone() {
-                    self.judged = Some(about.clone());
-                    self.ballot = Some(Ballot { lease, about, kept_at: now, stage: Stage::Granted });
+                    self.ballot = Some(Ballot { lease, about, kept_at: self.acted_at, stage: Stage::Granted });
                 }
             }
-            Event::Voted => self.voted(now),
-            Event::Kept => self.kept(now),
+            Event::Voted => self.voted(),
+            Event::Kept => self.kept(),
+            // What etcd says here may be older than its leader: the lease is over once it is revoked.
+            Event::Expired => {
+                if let Some(revoke) = self.withdraw() {
+                    return revoke;
+                }
+            }
             Event::Fenced => {
                 if let Some(ballot) = &mut self.ballot {
+                    self.judged = Some(ballot.about.clone());
                     ballot.stage = Stage::Fenced { since: now };
                 }
                 self.sight = None;
@@ -261,6 +285,8 @@ impl Survivor {
                 self.forget();
             }
             Event::Lifted => {
+                // Nothing has become of it.
+                self.judged.take_if(|judged| self.leader.as_ref().is_some_and(|(leader, _)| leader == judged));
                 self.silence = Silence::none(now);
                 self.forget();
             }
@@ -298,6 +324,7 @@ impl Survivor {
 
     fn viewed(&mut self, now: Duration, view: View) {
         self.viewed_at = Some(now);
+        self.has_kept = false;
         let leader = view.leader.clone();
         let known = self.leader.clone();
         if self.leader.as_ref().map(|(leader, _)| leader) != leader.as_ref() {
@@ -320,9 +347,8 @@ impl Survivor {
         self.view = Some(view);
     }
 
-    fn voted(&mut self, now: Duration) {
+    fn voted(&mut self) {
         if let Some(ballot) = &mut self.ballot {
-            ballot.kept_at = now;
             ballot.stage = match ballot.stage {
                 Stage::Granted => Stage::Told,
                 Stage::Fenced { since } => Stage::Voted { since },
@@ -332,10 +358,12 @@ impl Survivor {
         self.view = None;
     }
 
-    fn kept(&mut self, now: Duration) {
+    fn kept(&mut self) {
         if let Some(ballot) = &mut self.ballot {
-            ballot.kept_at = now;
+            ballot.kept_at = self.acted_at;
+            self.has_kept = true;
         }
+        self.sight = None;
     }
 
     fn next(&mut self, now: Duration) -> Action {
@@ -423,10 +451,16 @@ impl Survivor {
             return Action::Register;
         };
         let revoke = Action::Revoke { lease: ballot.lease };
-        if self.is_alive(now, sight) || ballot.stage.needs_fence() && !sight.is_fenced {
+        let kept = now.saturating_sub(ballot.kept_at);
+        let is_fence_down = ballot.stage.needs_fence() && !sight.is_fenced;
+        if self.is_alive(now, sight) || is_fence_down || kept >= VOTE_TTL {
             return revoke;
         }
-        let Some(view) = &self.view else { return Action::View };
+        let Some(view) = &self.view else {
+            // However slow etcd is, there is a look and a decision between two of them.
+            let is_due = kept >= self.times.keep_alive && !self.has_kept && ballot.stage != Stage::Ended;
+            return if is_due { Action::KeepAlive { lease: ballot.lease } } else { Action::View };
+        };
         let Some((leader, sync, config)) = may_end(view, &self.name) else { return revoke };
         if *leader != ballot.about {
             return revoke;
@@ -448,21 +482,14 @@ impl Survivor {
                     failover: view.failover.revision,
                 }),
                 None if now.saturating_sub(since) >= self.times.fenced_alone => {
-                    self.cooling = Some((leader.holder.clone(), now + self.times.cool_down));
+                    self.cooling = Some((leader.holder.clone(), now + self.times.after_alone));
                     revoke
                 }
-                None => self.keep(now, &ballot),
+                None => Action::Wait(self.times.hurried),
             },
-            Stage::Told => self.keep(now, &ballot),
+            Stage::Told => Action::Wait(self.times.hurried),
             Stage::Ended => revoke,
         }
-    }
-
-    fn keep(&self, now: Duration, ballot: &Ballot) -> Action {
-        if now.saturating_sub(ballot.kept_at) >= self.times.keep_alive {
-            return Action::KeepAlive { lease: ballot.lease };
-        }
-        Action::Wait(self.times.hurried)
     }
 }
 

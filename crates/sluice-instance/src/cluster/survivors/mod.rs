@@ -172,9 +172,11 @@ impl Driver {
                 if outcome.is_done { Event::Voted } else { Event::Superseded }
             }
             Action::KeepAlive { lease } => {
-                // Whether it has ended is seen by the vote.
-                self.etcd.keep_alive(*lease)?;
-                Event::Kept
+                if self.etcd.keep_alive(*lease)? {
+                    Event::Kept
+                } else {
+                    Event::Expired
+                }
             }
             Action::Revoke { lease } => {
                 self.etcd.revoke(*lease)?;

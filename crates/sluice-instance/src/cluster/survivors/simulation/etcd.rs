@@ -41,11 +41,11 @@ impl Etcd {
         self.next_lease
     }
 
-    pub(super) fn keep_alive(&mut self, now: u64, lease: i64) {
+    /// False if it has ended.
+    pub(super) fn keep_alive(&mut self, now: u64, lease: i64) -> bool {
         self.expire(now);
-        if let Some((end, millis)) = self.leases.get_mut(&lease) {
-            *end = now + *millis;
-        }
+        let found = self.leases.get_mut(&lease);
+        found.map(|(end, millis)| *end = now + *millis).is_some()
     }
 
     pub(super) fn revoke(&mut self, lease: i64) {

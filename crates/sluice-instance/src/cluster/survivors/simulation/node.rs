@@ -17,6 +17,9 @@ use crate::cluster::{
 
 const PORT: u16 = 5432;
 
+/// Votes in a row that etcd may refuse: a lease ends there a little before its owner knows.
+const REFUSALS_MAX: u32 = 4;
+
 impl World {
     pub(super) fn begin(&mut self) {
         let put = |key: &str, value: String| Step::Put { key: format!("/service/main/{key}"), value, lease: None };
@@ -91,16 +94,28 @@ impl World {
             ),
             Action::Vote { lease, registration, about, is_fenced } => {
                 let (compare, put) = self.keys.put_vote(&name(node), registration, lease, about, is_fenced);
-                self.transact(node, vec![compare], vec![put], move |world, outcome| {
+                let vote = move |etcd: &mut super::etcd::Etcd, now| etcd.transact(now, &[compare], &[put]);
+                self.ask(node, vote, move |world, outcome| {
                     world.counts.fenced += u64::from(is_fenced);
-                    let event = outcome.map(|outcome| if outcome.is_done { Event::Voted } else { Event::Superseded });
+                    world.heed_refusal(node, matches!(outcome, Some(None)));
+                    let event = outcome.flatten().map(|outcome| match outcome.is_done {
+                        true => Event::Voted,
+                        false => Event::Superseded,
+                    });
                     world.deliver(node, run, event.unwrap_or(Event::Failed));
                 });
             }
             Action::KeepAlive { lease } => self.ask(
                 node,
                 move |etcd, now| etcd.keep_alive(now, lease),
-                move |world, done| world.deliver(node, run, done.map_or(Event::Failed, |()| Event::Kept)),
+                move |world, kept| {
+                    let event = match kept {
+                        None => Event::Failed,
+                        Some(true) => Event::Kept,
+                        Some(false) => Event::Expired,
+                    };
+                    world.deliver(node, run, event);
+                },
             ),
             Action::Revoke { lease } => {
                 self.counts.withdrawn += 1;
@@ -113,6 +128,15 @@ impl World {
             Action::Fence => self.fence(node, run),
             Action::Lift => self.lift(node, run),
             Action::End(end) => self.end_lease(node, run, &end),
+        }
+    }
+
+    /// What etcd refuses, since a lease is over, is not to be asked for again and again.
+    fn heed_refusal(&mut self, node: usize, is_refused: bool) {
+        let refused = &mut self.nodes[node].refused;
+        *refused = if is_refused { *refused + 1 } else { 0 };
+        if *refused > REFUSALS_MAX {
+            self.fail(format!("node{} goes on to vote under a lease that is over", node + 1));
         }
     }
 

@@ -70,6 +70,8 @@ pub(super) struct Node {
     pub(super) received_at: u64,
     /// Statements under way that change the fence, with the run that has sent them.
     pub(super) statements: Vec<u64>,
+    /// Votes in a row that etcd has refused, since their lease was over.
+    pub(super) refused: u32,
 }
 
 impl Node {
@@ -84,6 +86,7 @@ impl Node {
             agent_paused_until: 0,
             received_at: 0,
             statements: Vec::new(),
+            refused: 0,
         }
     }
 }
