@@ -127,7 +127,8 @@ cluster = \"main\"
   session ends behind the answer (08006).
 - Where something else was under way that may have been committed (a statement outside of a block, a text of several
   statements), or it can't be found out, the client is disconnected with 08007; one that keeps its server (`SHOW PINS`)
-  or is in session mode, with 08006 or 08007.
+  or is in session mode, with 08006 or 08007. Where PostgreSQL has said itself why it ends a session (57P01), the client
+  hears that.
 - While no primary can be connected to, clients wait, log-ins as well: for `failover_timeout`, and neither
   `connect_timeout`, `wait_timeout` nor `login_timeout` counts. Then they get SQLSTATE 57P03 or 08001.
 - A planned switchover or restart is no error to anybody where Patroni runs

@@ -1,9 +1,11 @@
 //! `[tls]`, and the keys of a `[[database]]` that say how its server is reached: reads them, and the files that they name.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::SystemTime};
 
 use sluice_control::access::Encryption;
-use sluice_tls::{ClientCertificates, ClientFiles, ClientTls, MakeError, SYSTEM, ServerFiles, ServerTls, SslMode};
+use sluice_tls::{
+    ClientCertificates, ClientFiles, ClientTls, Expiry, MakeError, SYSTEM, ServerFiles, ServerTls, SslMode,
+};
 
 use crate::{
     kinds::FilePath,
@@ -89,6 +91,7 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Encryption> {
             return None;
         }
     };
+    warn(section, &cert, tls.expiry.as_ref(), "clients that verify it connect no more then");
     Some(Encryption { tls, is_required, client_certificates: client_certificates.value().unwrap_or_default() })
 }
 
@@ -113,7 +116,10 @@ pub(crate) fn read_cluster(section: &Section<'_>, is_encrypted: bool) -> Option<
         own: own.0.as_ref().zip(own.1.as_ref()).map(|(cert, key)| (cert.path.clone(), key.path.clone())),
     };
     match ClientTls::load(SslMode::VerifyFull, &files) {
-        Ok(tls) => Some(Arc::new(tls)),
+        Ok(tls) => {
+            warn_own(section, own.0.as_ref(), &tls);
+            Some(Arc::new(tls))
+        }
         Err(error) => {
             note(section, &error, &[ca, own.0, own.1]);
             None
@@ -139,11 +145,30 @@ pub(crate) fn read_database(section: &Section<'_>) -> Option<Arc<ClientTls>> {
         return None;
     }
     match ClientTls::load(mode.value, &files) {
-        Ok(tls) => Some(Arc::new(tls)),
+        Ok(tls) => {
+            warn_own(section, own.0.as_ref(), &tls);
+            Some(Arc::new(tls))
+        }
         Err(error) => {
             note(section, &error, &[root_cert, own.0, own.1]);
             None
         }
+    }
+}
+
+/// Warns of the pool's own certificate.
+fn warn_own(section: &Section<'_>, cert: Option<&Named>, tls: &ClientTls) {
+    if let Some(cert) = cert {
+        warn(section, cert, tls.expiry.as_ref(), "who asks for it lets nobody in then");
+    }
+}
+
+/// Warns of a certificate that expires soon, or has expired, at the key that names its file.
+fn warn(section: &Section<'_>, cert: &Named, expiry: Option<&Expiry>, consequence: &str) {
+    if let Some(warning) = expiry.and_then(|expiry| expiry.warning(SystemTime::now())) {
+        let what = format!("the certificate in {} {warning}", cert.path.display());
+        let fault = Fault::new(what, format!("put another one in its place and reload: {consequence}"));
+        section.source().warn(cert.offset, section.path_of(cert.key), fault);
     }
 }
 

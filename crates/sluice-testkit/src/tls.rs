@@ -18,14 +18,14 @@ use crate::place::{place, remove_after_us};
 /// FILE OPTIONS` has the authority sign that request.
 const COMMANDS: &str = "
 new() { openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=$1 -keyout $2.key $3 -out $2.$4; }
-sign() { openssl x509 -req -in $1.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 2 $2 -out $1.crt; }
+sign() { openssl x509 -req -in $1.csr -CA authority.crt -CAkey authority.key -CAcreateserial -days 60 $2 -out $1.crt; }
 ";
 
 /// An authority, with a server's certificate for `localhost` and a client's for `app`; and another authority that has
 /// signed neither.
 const CERTIFICATES: &str = "
-new authority authority '-x509 -days 2' crt
-new other other '-x509 -days 2' crt
+new authority authority '-x509 -days 60' crt
+new other other '-x509 -days 60' crt
 echo subjectAltName=DNS:localhost > names
 new localhost server '' csr
 sign server '-extfile names'
@@ -38,7 +38,7 @@ chmod 600 *.key client.pem
 /// Another certificate for `localhost` of the authority in the folder `$1`.
 const ANOTHER: &str = "
 openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -keyout server.key -out server.csr
-openssl x509 -req -in server.csr -CA $1/authority.crt -CAkey $1/authority.key -CAcreateserial -CAserial serial -days 2 \
+openssl x509 -req -in server.csr -CA $1/authority.crt -CAkey $1/authority.key -CAcreateserial -CAserial serial -days 60 \
     -extfile $1/names -out server.crt
 chmod 600 server.key
 ";

@@ -1,6 +1,6 @@
 //! The parts of certificates that `rustls` does not read.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
@@ -88,11 +88,32 @@ pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
     None
 }
 
-/// The moment until which a certificate counts, and its date, as `2026-11-27`.
-pub fn end(der: &CertificateDer<'_>) -> Option<(SystemTime, String)> {
-    let end = Certificate::from_der(der).ok()?.tbs_certificate.validity.not_after;
-    let date = end.to_date_time();
-    Some((end.to_system_time(), format!("{:04}-{:02}-{:02}", date.year(), date.month(), date.day())))
+/// The end of the validity of a file's certificates: of the one that expires first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expiry {
+    at: SystemTime,
+    date: String,
+}
+
+impl Expiry {
+    /// The time before it from which on it is worth a warning.
+    const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+    /// That of these certificates; `None` where there are none that can be read.
+    pub fn of(certificates: &[CertificateDer<'_>]) -> Option<Self> {
+        let ends = certificates.iter().filter_map(|der| Certificate::from_der(der).ok());
+        let first = ends.map(|it| it.tbs_certificate.validity.not_after).min_by_key(|end| end.to_unix_duration())?;
+        let date = first.to_date_time();
+        let date = format!("{:04}-{:02}-{:02}", date.year(), date.month(), date.day());
+        Some(Self { at: first.to_system_time(), date })
+    }
+
+    /// The warning in the last two weeks and behind them: `has expired, on 2026-11-27`.
+    pub fn warning(&self, now: SystemTime) -> Option<String> {
+        let is_near = self.at <= now + Self::WARN_BEFORE;
+        let what = if self.at > now { "expires on" } else { "has expired, on" };
+        is_near.then(|| format!("{what} {}", self.date))
+    }
 }
 
 /// A name as text. One with a zero byte is none, as for libpq and PostgreSQL.

@@ -21,7 +21,7 @@ use rustls::{
 };
 
 use crate::{
-    ALPN, MakeError, SslMode, certificate,
+    ALPN, Expiry, MakeError, SslMode, certificate,
     files::{self, Fingerprint, Trusted},
     version1::{self, Protocol},
 };
@@ -43,6 +43,8 @@ pub struct ClientFiles {
 pub struct ClientTls {
     /// The demands on a server.
     pub mode: SslMode,
+    /// The end of the validity of the certificate that it shows, if it has one.
+    pub expiry: Option<Expiry>,
     config: Arc<ClientConfig>,
     fingerprint: [u8; 32],
 }
@@ -68,18 +70,20 @@ impl ClientTls {
         let algorithms = provider.signature_verification_algorithms;
         let verifier = Verifier { trusted, checks_name: mode == SslMode::VerifyFull, algorithms };
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let mut expiry = None;
         let mut config = match &files.own {
             None => builder.with_no_client_auth(),
             Some((cert, key)) => {
                 let chain = files::certificates(cert, &mut fingerprint)?;
                 let key = files::private_key(key, &mut fingerprint)?;
+                expiry = Expiry::of(&chain);
                 let own = version1::own(chain, key, &provider);
                 builder.with_client_cert_resolver(own.map_err(|source| MakeError::Pair { path: cert.clone(), source })?)
             }
         };
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
-        Ok(Self { mode, config: Arc::new(config), fingerprint: fingerprint.finish() })
+        Ok(Self { mode, expiry, config: Arc::new(config), fingerprint: fingerprint.finish() })
     }
 
     /// The library's configuration.

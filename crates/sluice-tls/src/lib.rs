@@ -12,7 +12,7 @@ mod server;
 mod session;
 mod version1;
 
-pub use certificate::{common_name, end};
+pub use certificate::{Expiry, common_name};
 pub use client::{ClientFiles, ClientTls, SYSTEM};
 pub use files::{FileError, MakeError};
 pub use mode::{ClientCertificates, SslMode, UnknownMode};

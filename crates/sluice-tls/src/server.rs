@@ -19,7 +19,7 @@ use rustls::{
 use x509_cert::ext::pkix::KeyUsage;
 
 use crate::{
-    ALPN, FileError, MakeError, certificate,
+    ALPN, Expiry, FileError, MakeError, certificate,
     files::{self, Fingerprint, Trusted},
     version1::{self, Protocol},
 };
@@ -42,6 +42,8 @@ pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// The hash of the certificate for SCRAM's channel binding, if it has one.
     pub end_point: Option<Box<[u8]>>,
+    /// The end of its validity.
+    pub expiry: Option<Expiry>,
     fingerprint: [u8; 32],
 }
 
@@ -52,6 +54,7 @@ impl ServerTls {
         let chain = files::certificates(&files.cert, &mut fingerprint)?;
         let key = files::private_key(&files.key, &mut fingerprint)?;
         let end_point = chain.first().and_then(certificate::end_point_hash);
+        let expiry = Expiry::of(&chain);
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let builder = match &files.client_ca {
@@ -72,7 +75,7 @@ impl ServerTls {
         // As PostgreSQL: nobody comes back to a session of before, and nobody waits for the means to.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { config: Arc::new(config), end_point, fingerprint: fingerprint.finish() })
+        Ok(Self { config: Arc::new(config), end_point, expiry, fingerprint: fingerprint.finish() })
     }
 }
 

@@ -489,6 +489,7 @@ fn values_that_clients_notice_are_said_of_settings_that_are_not_needed_otherwise
     for (settings, parts) in [
         ("ignore_startup_parameters = extra_float_digits, DateStyle", &[][..]),
         ("ignore_startup_parameters = extra_float_digits,search_path", &["drops what clients send for search_path,"]),
+        ("ignore_startup_parameters = IntervalStyle", &["send for IntervalStyle (before 1.20), and"]),
         ("disable_pqexec = 0", &[]),
         ("disable_pqexec = 1", &["simple queries, which PgBouncer refuses"]),
         ("client_tls_protocols = secure\nclient_tls_ciphers = fast\nclient_tls_ecdhcurve = auto", &[]),

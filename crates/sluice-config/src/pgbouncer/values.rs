@@ -21,7 +21,12 @@ const APPLIED: [&str; 6] = [
 /// `ignore_startup_parameters`.
 pub(super) fn startup_parameters(text: &str) -> Option<String> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let names: Vec<_> = names.filter(|name| !APPLIED.contains(&name.to_ascii_lowercase().as_str())).collect();
+    let names = names.filter(|name| !APPLIED.contains(&name.to_ascii_lowercase().as_str()));
+    // `track_extra_parameters` is this one, unless somebody says otherwise.
+    let is_applied_since = |name: &str| name.eq_ignore_ascii_case("IntervalStyle");
+    let names: Vec<_> = names
+        .map(|name| if is_applied_since(name) { format!("{name} (before 1.20)") } else { name.to_owned() })
+        .collect();
     (!names.is_empty()).then(|| {
         format!(
             "PgBouncer drops what clients send for {}, and here PostgreSQL applies it at their log-in: it takes effect, or \

@@ -282,6 +282,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let server = self.server();
         server.is_in_use = true;
         server.meter.begin(now);
+        if !server.exchange.owes() {
+            server.running.go_on(now);
+        }
         let is_noted = server.pool.slow.is_set();
         let step = self.attached_now(seen);
         // One that waits comes again.

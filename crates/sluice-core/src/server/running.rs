@@ -9,8 +9,9 @@ use crate::{replies::Portal, statement::Statement, time::Time, traffic::Meter};
 pub struct Running {
     /// The shared one that the unnamed portal is bound to.
     bound: Option<Arc<Statement>>,
-    /// The time of the last answer to an Execute.
-    ended_at: Time,
+    /// The time before which the server was not at the next statement: that of the last answer to an Execute, or of the
+    /// end of the client's last pause.
+    not_before: Time,
     /// The time that the client has waited for this server, until a statement is counted with it.
     waited: Duration,
     /// The rows that the unnamed portal has given, the time for them, and that of the wait before, while it has more.
@@ -22,6 +23,11 @@ impl Running {
     pub fn begin(&mut self, waited: Duration) {
         self.leave();
         *self = Self { waited, ..Self::default() };
+    }
+
+    /// The client goes on, and its server had nothing left to do.
+    pub fn go_on(&mut self, now: Time) {
+        self.not_before = now;
     }
 
     /// A Bind has been answered.
@@ -60,8 +66,8 @@ impl Running {
 
     /// The time of the Execute that has been answered now, and that of the wait before it.
     fn times(&mut self, now: Time, meter: &Meter) -> (Duration, Duration) {
-        let begun = meter.query_since().unwrap_or(now).max(self.ended_at);
-        self.ended_at = now;
+        let begun = meter.query_since().unwrap_or(now).max(self.not_before);
+        self.not_before = now;
         (now.since(begun), std::mem::take(&mut self.waited))
     }
 
@@ -117,6 +123,15 @@ mod tests {
             }
         }
         assert_eq!((first.uses.used().calls, first.uses.used().rows), (3, 25));
+        // A client's pause between two pieces, or behind its Bind, is not the server's time.
+        let before = first.uses.used().time;
+        running.bind(Some(first.clone()), Portal::Unnamed);
+        running.go_on(Time(1_002_200));
+        running.suspend(Time(1_002_230), &meter, Portal::Unnamed, 1);
+        running.go_on(Time(9_002_000));
+        running.end(Time(9_002_011), &meter, Portal::Unnamed, b"SELECT 1");
+        assert_eq!(first.uses.used().time - before, micros(41));
+        running.begin(Duration::ZERO);
         // The wait is that of what was run first, also where that is not counted.
         running.begin(Duration::from_micros(90));
         running.bind(Some(second.clone()), Portal::Unnamed);
@@ -126,6 +141,6 @@ mod tests {
         // One that nobody shares.
         running.bind(None, Portal::Unnamed);
         running.end(Time(2000), &meter, Portal::Unnamed, b"SELECT 1");
-        assert_eq!((first.uses.used().calls, second.uses.used().calls), (3, 2));
+        assert_eq!((first.uses.used().calls, second.uses.used().calls), (4, 2));
     }
 }

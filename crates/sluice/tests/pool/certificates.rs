@@ -15,6 +15,7 @@ matrix!(servers_with_tls:
     channels_are_bound_to_certificates_as_by_postgresql,
 );
 matrix!(transaction:
+    an_own_one_that_expires_soon_is_warned_of,
     lists_that_can_not_be_used_are_named,
     who_shows_a_certificate_that_is_refused_is_told_of_in_the_log,
 );
@@ -169,6 +170,26 @@ fn lists_that_can_not_be_used_are_named(case: Case) {
             assert!(words.contains(expected), "{expected}\n{words}");
         }
     }
+}
+
+fn an_own_one_that_expires_soon_is_warned_of(case: Case) {
+    let file = format!("own-{:?}", case.driver);
+    certificates().make(&format!("new localhost {file} '' csr; sign {file}; chmod 600 {file}.key"));
+    let tls = format!(
+        "[tls]\ncert_file = {:?}\nkey_file = {:?}\n",
+        path(&format!("{file}.crt")),
+        path(&format!("{file}.key"))
+    );
+    let config = config(case).section(&tls);
+    let pool = config.start();
+    assert!(!pool.log().contains("expires on"), "{}", pool.log());
+    certificates().make(&format!(
+        "openssl x509 -req -in {file}.csr -CA authority.crt -CAkey authority.key -set_serial 9 -days 5 -out {file}.crt"
+    ));
+    pool.reload(&config);
+    let log = pool.log();
+    let said = log.lines().find(|line| line.contains("tls.cert_file")).unwrap_or_else(|| panic!("{log}"));
+    assert!(said.contains("WARN") && said.contains(&format!("{file}.crt expires on 20")), "{said}");
 }
 
 fn who_shows_a_certificate_that_is_refused_is_told_of_in_the_log(case: Case) {

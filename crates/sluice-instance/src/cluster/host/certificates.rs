@@ -1,12 +1,7 @@
 //! A host's certificates: whether they will do, and copies for the user that runs PostgreSQL and etcd, who need not be
 //! able to read those of `/etc`.
 
-use std::{
-    fs,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use rustls::{
     RootCertStore,
@@ -16,6 +11,7 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 use sluice_config::NodeConfig;
+use sluice_tls::Expiry;
 
 use super::super::{error::ClusterError, folder::make_dir, rest, tls::TlsFiles};
 use crate::{
@@ -51,9 +47,6 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), ClusterError> {
     rest::client_tls(&files).map(drop).map_err(|error| bad("key_file", &files.key, error.to_string()))
 }
 
-/// The time before a certificate's end from which on it is warned of.
-const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-
 /// Warnings of certificates that end soon, by the host's file; each with its date and the remedy.
 pub fn certificate_ends(config: &NodeConfig) -> Vec<String> {
     ends(&given(config), SystemTime::now())
@@ -62,11 +55,8 @@ pub fn certificate_ends(config: &NodeConfig) -> Vec<String> {
 /// The same of these files, at that time. One that can't be read is others' business.
 pub(in super::super) fn ends(files: &TlsFiles, now: SystemTime) -> Vec<String> {
     let of = |path: &Path, remedy: &str| {
-        let all = read(path).unwrap_or_default();
-        let first = all.iter().filter_map(sluice_tls::end).min_by_key(|(end, _)| *end);
-        let (end, date) = first.filter(|(end, _)| *end <= now + WARN_BEFORE)?;
-        let what = if end > now { "ends on" } else { "has ended, on" };
-        Some(format!("the certificate in {} {what} {date}: {remedy}", path.display()))
+        let expiry = Expiry::of(&read(path).unwrap_or_default())?;
+        Some(format!("the certificate in {} {}: {remedy}", path.display(), expiry.warning(now)?))
     };
     let own = "make a new one for this host (sluice node ca, its old folder moved away), copy it here, and start sluice node \
                again: without it no other host answers this one";
@@ -130,6 +120,8 @@ pub(in super::super) fn copies(root: &Path) -> TlsFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
@@ -156,13 +148,13 @@ mod tests {
         assert_eq!(ends(&files, now), [""; 0]);
         let said = ends(&files, now + Duration::from_secs(86_400));
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("node.crt ends on 2026-12-12: make a new one"), "{said:?}");
+        assert!(said[0].contains("node.crt expires on 2026-12-12: make a new one"), "{said:?}");
         let said = ends(&files, now + Duration::from_secs(15 * 86_400));
-        assert!(said[0].contains("has ended, on 2026-12-12"), "{said:?}");
+        assert!(said[0].contains("has expired, on 2026-12-12"), "{said:?}");
         // An authority that is to be replaced stands beside the one that comes.
         write("ca.crt", &[300, 10]);
         let said = ends(&files, now);
-        assert!(said.len() == 1 && said[0].contains("ca.crt ends on 2026-12-07: no host trusts"), "{said:?}");
+        assert!(said.len() == 1 && said[0].contains("ca.crt expires on 2026-12-07: no host trusts"), "{said:?}");
         assert_eq!(ends(&TlsFiles { ca: "/none".into(), cert: "/none".into(), key: "/none".into() }, now), [""; 0]);
     }
 }
