@@ -23,9 +23,6 @@ use super::{
     broken::{broken_frame, ends_session, unknown_message},
 };
 
-/// The messages that are looked at ahead for the end of a batch.
-const BATCH_LOOKED_AT_MAX: usize = 1024;
-
 /// The messages within which a Sync comes soon, as in a statement's Parse, Bind, Describe, Execute and Sync: for each
 /// Parse that is answered here, they are looked at again.
 const SOON_MESSAGES: usize = 8;
@@ -456,16 +453,9 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.pass_expecting(seen, Expected::Fault)
     }
 
-    /// Whether all has come up to the next Sync.
-    pub(super) fn has_whole_batch(&self) -> bool {
-        // Those who send more are not to have others wait.
-        self.has_sync_within(BATCH_LOOKED_AT_MAX)
-    }
-
     /// Whether a Sync is among so many messages from this one on, before any Flush.
     fn has_sync_within(&self, messages: usize) -> bool {
-        let ends = |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
-        self.coming().take(messages).find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
+        has_sync(self.coming().take(messages))
     }
 
     /// The messages from this one on, as far as they have come whole.
@@ -575,6 +565,12 @@ fn is_of_statements(kind: FrontendKind) -> bool {
 /// Whether a message is one of those that end with a Sync.
 pub(super) fn is_of_batch(kind: FrontendKind) -> bool {
     !matches!(kind, FrontendKind::Query | FrontendKind::FunctionCall)
+}
+
+/// Whether a Sync is among these messages, before any Flush.
+pub(super) fn has_sync<'a>(mut messages: impl Iterator<Item = Seen<'a>>) -> bool {
+    let ends = |seen: &Seen<'_>| matches!(seen.kind, FrontendKind::Sync | FrontendKind::Flush);
+    messages.find(ends).is_some_and(|seen| seen.kind == FrontendKind::Sync)
 }
 
 fn is_of_copy(kind: FrontendKind) -> bool {

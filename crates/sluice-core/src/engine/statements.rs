@@ -39,7 +39,7 @@ enum Meaning {
 }
 
 /// Bytes that may follow a Bind in its batch: a Describe, an Execute and a Sync.
-const REST_BYTES: usize = 64;
+pub(super) const REST_BYTES: usize = 64;
 
 impl<'a, I: Io> ClientRelay<'a, I> {
     /// Without a server: names can be given and forgotten, and that is all.

@@ -11,12 +11,18 @@ use crate::{
     io::Io,
     profile::Profile,
     restoring::restoring,
-    server::There,
+    server::{REPLAY_BYTES_MAX, There},
     sql::{self, CustomNames, Effects},
     statement::{Knowledge, Prepared, Statement, Terms, known_name},
 };
 
-use super::frontend::{ClientRelay, Seen, Step, Stop};
+use super::{
+    frontend::{ClientRelay, Seen, Step, Stop, has_sync},
+    statements::REST_BYTES,
+};
+
+/// The messages that are looked at ahead for the end of a batch.
+const BATCH_LOOKED_AT_MAX: usize = 1024;
 
 impl<I: Io> ClientRelay<'_, I> {
     /// The terms of a statement that is parsed now; `None` where nobody can say what PostgreSQL makes of it.
@@ -81,9 +87,20 @@ impl<I: Io> ClientRelay<'_, I> {
     /// a transaction, which it would abort. A server that has told of changes of late is not used with what is stale.
     pub(super) fn can_be_healed(&self) -> bool {
         match &self.server {
-            Some(server) => server.knows_catalogs(self.now) || (server.is_fresh() && self.has_whole_batch()),
+            Some(server) => server.knows_catalogs(self.now) || (server.is_fresh() && self.has_batch_to_keep()),
             None => self.session.begun.is_none(),
         }
+    }
+
+    /// Whether all has come up to the next Sync, and can be kept to be sent again.
+    fn has_batch_to_keep(&self) -> bool {
+        let mut bytes = REST_BYTES;
+        let is_short = |seen: &Seen<'_>| {
+            bytes += seen.total;
+            bytes <= REPLAY_BYTES_MAX
+        };
+        // Those who send more are not to have others wait.
+        has_sync(self.coming().take(BATCH_LOOKED_AT_MAX).take_while(is_short))
     }
 
     /// One of the client's named statements, if it has one by that name: from now on it runs under the settings that the

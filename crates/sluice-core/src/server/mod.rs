@@ -51,7 +51,7 @@ pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
 pub use parameters::{Parameters, value_in_messages};
 pub use question::{Answers, Question};
-pub use replay::{Remedy, Replay};
+pub use replay::{REPLAY_BYTES_MAX, Remedy, Replay};
 pub use running::Running;
 pub use sequences::{SequenceUser, Sequences};
 pub use session::ServerSession;

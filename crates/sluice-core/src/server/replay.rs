@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::statement::{Open, Statement, StatementId};
 
 /// The size of a batch that is kept, at most, in bytes.
-const REPLAY_BYTES_MAX: usize = 16 << 10;
+pub const REPLAY_BYTES_MAX: usize = 16 << 10;
 
 /// The messages that are sent again if the shared statement that they use first proves stale.
 #[derive(Debug, Default)]

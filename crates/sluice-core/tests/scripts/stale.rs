@@ -70,6 +70,27 @@ fn an_unnamed_statement_that_proves_stale_as_it_is_described_is_described_and_ru
     assert_eq!(table.hears(other), "1 t T 2 C(SELECT 1) Z(I)");
 }
 
+/// What is too long to be kept, to be sent again, is parsed by the server before it is used.
+#[test]
+fn an_unnamed_statement_with_a_long_value_is_none_that_could_be_stale() {
+    let (mut table, client, server) = seated(one());
+    let batch = |bytes| [parse("", "SELECT $1"), bind("", bytes), execute(), sync()].concat();
+    for _ in 0..2 {
+        table.says(client, &batch(1));
+        let prepares = table.hears(server).starts_with("P(sluice_0");
+        table.says(server, &answers(if prepares { "1 t T(a) 2 C(SELECT 1) Z(I)" } else { "1 2 C(SELECT 1) Z(I)" }));
+        table.hears(client);
+    }
+    for (length, asked) in [(10_000, "B(sluice_0) E S"), (20_000, "C(sluice_0) P(sluice_0: SELECT $1) B(sluice_0) E S")]
+    {
+        table.says(client, &batch(length));
+        assert_eq!(table.hears(server), asked, "{length}");
+        let parsed = if asked.starts_with("C(") { "3 1 " } else { "" };
+        table.says(server, &answers(&format!("{parsed}2 C(SELECT 1) Z(I)")));
+        assert_eq!(table.hears(client), "1 2 C(SELECT 1) Z(I)", "{length}");
+    }
+}
+
 /// A cancel, a time-out or a lock that could not be had is not an error of the statement: it is not sent again.
 #[test]
 fn what_has_stopped_a_statement_is_not_healed() {
