@@ -131,12 +131,24 @@ durability_after_command(int before)
 	raise_below_floor("\"synchronous_commit\" can't be \"%s\" here, where its floor is \"%s\"");
 }
 
+static bool
+names_standbys(void)
+{
+	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
+}
+
 /* Whether a commit would wait for standbys that have to be there, and none are named. */
 static bool
 lacks_standbys(void)
 {
-	return requires_standbys && synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH &&
-		(SyncRepStandbyNames == NULL || SyncRepStandbyNames[0] == '\0');
+	return requires_standbys && synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH && !names_standbys();
+}
+
+/* Whether commits wait for standbys, or would if any were named. */
+bool
+durability_waits_for_standbys(void)
+{
+	return max_wal_senders > 0 && (requires_standbys || names_standbys());
 }
 
 /* Something is about to be committed. */

@@ -18,8 +18,8 @@
  * session state to the pool (session.h declares its parts), catalog.c reports
  * catalog changes, outcome.c says what became of a transaction, commits.c where
  * commits end in the WAL, and durability.c sees to it that an acknowledged commit
- * is worth what it should be.  portals.c keeps one client from crashing the server
- * for all.
+ * is worth what it should be, and output_plugin.c that a subscriber gets no more
+ * than that.  portals.c keeps one client from crashing the server for all.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -355,6 +355,7 @@ extern void commits_define_settings(void);
 
 /* durability.c */
 extern int	durability_floor(void);
+extern bool durability_waits_for_standbys(void);
 extern void durability_after_command(int before);
 extern void durability_at_commit_command(void);
 extern void durability_before_utility(const Node *command);

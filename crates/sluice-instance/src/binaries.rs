@@ -134,6 +134,12 @@ impl Binaries {
         told.into_iter().chain(usual).any(|dir| dir.join(format!("{name}.so")).is_file())
     }
 
+    /// Whether the server knows a setting of that name.
+    pub fn has_setting(&self, name: &str) -> bool {
+        let all = capture(Command::new(&self.postgres).arg("--describe-config")).unwrap_or_default();
+        all.lines().any(|line| line.split('\t').next() == Some(name))
+    }
+
     fn supported(self) -> Result<Self, BinariesError> {
         if self.version.major < OLDEST_MAJOR {
             return Err(BinariesError::TooOld { dir: self.dir, version: self.version });

@@ -8,6 +8,7 @@ use std::{fmt::Write, fs};
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::{
+    binaries::Binaries,
     bootstrap::{GATE, LOOKUP_USER},
     class::{Class, Hierarchies, RESERVE},
 };
@@ -17,6 +18,9 @@ use crate::{
 pub const POOL_SECRET: &str = "sluice.secret";
 
 const MIB: u64 = 1 << 20;
+
+/// The setting that lists the libraries which may be output plugins.
+const PLUGINS: &str = "output_plugin_libraries";
 
 /// The pool's default.
 const CLIENTS_MAX: u32 = 10_000;
@@ -94,6 +98,8 @@ pub struct Tuning {
     pub pool_clients_max: u32,
     /// Whether the server loads the gate.
     pub gate: bool,
+    /// Whether it has to be told that the gate's library is an output plugin, as since minor releases of 2026.
+    pub names_plugins: bool,
     /// Whether the server has the pool's secret beside its data.
     pub has_pool_secret: bool,
 }
@@ -109,6 +115,7 @@ impl Tuning {
             shared_buffers_bytes: (host.memory_bytes / 4).clamp(SHARED_BUFFERS_MIN, SHARED_BUFFERS_MAX),
             effective_cache_bytes: (host.memory_bytes / 2).max(SHARED_BUFFERS_MIN),
             gate: false,
+            names_plugins: false,
             has_pool_secret: true,
         }
     }
@@ -123,6 +130,13 @@ impl Tuning {
             Some(connections) => Ok(Self { connections: connections.number(), ..tuning }),
             None => Ok(tuning),
         }
+    }
+
+    /// With the gate, where these programs have it.
+    #[must_use]
+    pub fn with_gate_of(self, binaries: &Binaries) -> Self {
+        let gate = binaries.has_library(GATE);
+        Self { gate, names_plugins: gate && binaries.has_setting(PLUGINS), ..self }
     }
 
     /// The number of connections that the pool may open in all, so that the reserve stays free.
@@ -152,7 +166,9 @@ impl Tuning {
             ("sluice.pool_secret_file", format!("'../{POOL_SECRET}'"), "by it the pool says where clients are"),
         ];
         let gate = gate.into_iter().take(if self.has_pool_secret { 3 } else { 2 }).filter(|_| self.gate);
-        for (name, value, reason) in rows.into_iter().chain(gate) {
+        let plugins = (PLUGINS, format!("'pgoutput, test_decoding, {GATE}'"), "its plugin waits for standbys");
+        let plugins = self.names_plugins.then_some(plugins);
+        for (name, value, reason) in rows.into_iter().chain(gate).chain(plugins) {
             let comment = if reason.is_empty() { String::new() } else { format!("  # {reason}") };
             // Writing to a String can't fail.
             let _ = writeln!(conf, "{name} = {value}{comment}");
@@ -211,7 +227,9 @@ mod tests {
         let tuning = Tuning::new(Host { memory_bytes: MIB, open_files: 1024 }, 20);
         assert!(!tuning.to_conf().contains("sluice'"));
         let conf = Tuning { gate: true, ..tuning }.to_conf();
-        assert!(conf.contains("shared_preload_libraries = 'sluice'"), "{conf}");
+        assert!(conf.contains("shared_preload_libraries = 'sluice'") && !conf.contains(PLUGINS), "{conf}");
+        let conf = Tuning { gate: true, names_plugins: true, ..tuning }.to_conf();
+        assert!(conf.contains("\noutput_plugin_libraries = 'pgoutput, test_decoding, sluice'  # "), "{conf}");
     }
 
     #[test]

@@ -193,17 +193,16 @@ fn run(file: &Path) -> Result<()> {
     let config = load(file)?;
     let run_as = run_as(&config)?;
     let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
-    let mut gate = false;
+    let mut tuning = Tuning { has_pool_secret: false, ..Tuning::new(sluice_instance::Host::current(), POOL_SIZE) };
     let programs = if config.own().is_witness {
         None
     } else {
         let binaries = binaries(&config)?;
         console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
-        gate = binaries.has_library(bootstrap::GATE);
+        tuning = tuning.with_gate_of(&binaries);
         let base = config.patroni_dir.clone().map_or_else(|| default_cache(run_as.switches()), Ok)?;
         Some((binaries, Environment::prepare(&base, &run_as, &*observer)?))
     };
-    let tuning = Tuning { gate, has_pool_secret: false, ..Tuning::new(sluice_instance::Host::current(), POOL_SIZE) };
     let spec = HostSpec { config: config.clone(), run_as, programs, tuning, stop_timeout: STOP_TIME_MAX };
     // From now on there is something to end in order.
     signals.running();

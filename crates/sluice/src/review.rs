@@ -121,11 +121,11 @@ where
     PossibleValuesParser::new(words).try_map(|word| word.parse())
 }
 
-/// A size in PostgreSQL's units, of 16 MB at least.
+/// A size in PostgreSQL's units, of 64 MB at least.
 fn parse_memory(text: &str) -> Result<u64, &'static str> {
     let size = Quantity::parse(text, Unit::PLAIN).filter(|size| size.dimension == Dimension::Bytes);
-    let bytes = size.map(|size| size.amount as u64).filter(|bytes| *bytes >= 16 << 20);
-    bytes.ok_or("a size with its unit is needed, 16MB or more: 512MB, 16GB, 1TB")
+    let bytes = size.map(|size| size.amount as u64).filter(|bytes| *bytes >= 64 << 20);
+    bytes.ok_or("a size with its unit is needed, 64MB or more: 512MB, 16GB, 1TB")
 }
 
 #[cfg(test)]

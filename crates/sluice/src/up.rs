@@ -82,7 +82,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
     listen::check(args.listen)?;
     console.line(&format!("PostgreSQL {} in {}", binaries.version, binaries.dir.display()));
 
-    let tuning = Tuning { gate: binaries.has_library(bootstrap::GATE), ..tuning };
+    let tuning = tuning.with_gate_of(&binaries);
     let spec = DataDirSpec::new(data, binaries, run_as);
     let observer: Arc<dyn Observer> = Arc::<Console>::clone(&console);
     let instance = if args.nodes == 1 {

@@ -13,6 +13,7 @@ mod deadlocks;
 mod durability;
 mod limits;
 mod outcomes;
+mod output_plugin;
 mod passes;
 mod portals;
 mod regression;

@@ -53,6 +53,7 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
     target.check_majority()?;
     let before = read(target)?;
     settings::check_timing(&before, &change)?;
+    settings::check_slots(&before, &change)?;
     if let Some(required) = settings::requirement(&before, &change) {
         put(&mut change, &["postgresql", "parameters", STANDBYS_REQUIRED], required.into());
     }

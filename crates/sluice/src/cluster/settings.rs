@@ -247,6 +247,44 @@ pub(super) fn check_timing(now: &Value, change: &Value) -> Result<()> {
     Ok(())
 }
 
+/// Sees that slots are what Patroni makes, in the settings that a change leaves. What it can't make it leaves out, and
+/// says so in its own log only.
+pub(super) fn check_slots(now: &Value, change: &Value) -> Result<()> {
+    let Some(changed) = change.get("slots").and_then(Value::as_object) else { return Ok(()) };
+    let level = "/postgresql/parameters/wal_level";
+    let level = change.pointer(level).or_else(|| now.pointer(level)).and_then(Value::as_str).unwrap_or("replica");
+    for (name, changed) in changed.iter().filter(|(_, changed)| !changed.is_null()) {
+        let is_name = (1..=63).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        if !is_name {
+            bail!("slots.{name}: a slot's name is of lower-case letters, digits and underscores, 63 at most");
+        }
+        let said = |key: &str| {
+            let value = changed.get(key).or_else(|| now["slots"][name].get(key));
+            value.filter(|value| !value.is_null()).map(|value| value.as_str().unwrap_or_default())
+        };
+        let example = format!(
+            "slots.{name}.type=logical slots.{name}.database=app slots.{name}.plugin=sluice, or slots.{name}.type=physical"
+        );
+        match said("type") {
+            Some("physical") => continue,
+            Some("logical") => {}
+            Some(other) => bail!("slots.{name}.type={other} is nothing that Patroni takes\nwrite {example}"),
+            None => bail!("slots.{name} has no type\nwrite {example}"),
+        }
+        if let Some(missing) = ["database", "plugin"].into_iter().find(|key| said(key).is_none_or(str::is_empty)) {
+            bail!("slots.{name} has no {missing}, which a logical slot needs\nwrite {example}");
+        }
+        if level != "logical" {
+            bail!(
+                "slots.{name} is a logical slot, and wal_level is {level}\nset postgresql.parameters.wal_level=logical first, \
+                 and restart all nodes: sluice cluster restart --pending"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The promises that a change gives up, in words.
 pub(super) fn given_up(change: &Value) -> Vec<&'static str> {
     let is_off = |name: &str| change.get(name).is_some_and(|value| *value == json!(false) || value.is_null());
@@ -342,6 +380,38 @@ fn plain(value: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_are_what_patroni_makes() {
+        let logical = json!({ "postgresql": { "parameters": { "wal_level": "logical" } } });
+        let app = json!({ "type": "logical", "database": "app", "plugin": "sluice" });
+        let now = json!({ "slots": { "app": app }, "postgresql": logical["postgresql"] });
+        for (now, slots, problem) in [
+            (&logical, json!({ "app": app }), None),
+            (&logical, json!({ "app": { "type": "physical" } }), None),
+            (&now, json!({ "app": { "plugin": "pgoutput" } }), None),
+            (&now, json!({ "app": null }), None),
+            (&now, json!({ "app": { "plugin": null } }), Some("slots.app has no plugin")),
+            (&logical, json!({ "app": {} }), Some("slots.app has no type")),
+            (&logical, json!({ "app": { "type": "other" } }), Some("slots.app.type=other is nothing")),
+            (&logical, json!({ "app": { "type": "logical", "plugin": "sluice" } }), Some("slots.app has no database")),
+            (&logical, json!({ "App": app }), Some("slots.App: a slot's name")),
+            (&json!({}), json!({ "app": app }), Some("wal_level is replica")),
+        ] {
+            let found = check_slots(now, &json!({ "slots": slots })).map_err(|error| error.to_string());
+            match problem {
+                None => assert_eq!(found, Ok(()), "{slots}"),
+                Some(problem) => assert!(
+                    found.clone().unwrap_err().starts_with("slots.") && found.unwrap_err().contains(problem),
+                    "{slots}"
+                ),
+            }
+        }
+        // Both in one change: the restart is what is said then.
+        assert!(
+            check_slots(&json!({}), &json!({ "slots": { "app": app }, "postgresql": logical["postgresql"] })).is_ok()
+        );
+    }
 
     #[test]
     fn values_are_read_by_their_kinds() {

@@ -22,13 +22,13 @@ use crate::{GOING_ON, ONE_CLUSTER, SLUICE, connect, ledger::Ledger};
 const SLOW: u64 = 3;
 
 /// A cluster as it is asked by who does not run it: its addresses, a password, and a pool's console.
-struct Desk {
+pub(crate) struct Desk {
     dir: tempfile::TempDir,
     urls: Vec<String>,
 }
 
 impl Desk {
-    fn new(cluster: &TestCluster, pool: &TestPool) -> Self {
+    pub(crate) fn new(cluster: &TestCluster, pool: &TestPool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("password"), format!("{}\n", cluster.cluster().secrets().rest.expose())).unwrap();
         let lookup = &cluster.bootstrapped().lookup;
@@ -57,7 +57,7 @@ impl Desk {
     }
 
     /// Its output, if all goes well.
-    fn says(&self, words: &[&str]) -> String {
+    pub(crate) fn says(&self, words: &[&str]) -> String {
         let output = self.run(words);
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{words:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
@@ -76,7 +76,7 @@ fn failure(command: &mut Command) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-fn pool(cluster: &TestCluster) -> TestPool {
+pub(crate) fn pool(cluster: &TestCluster) -> TestPool {
     let sections = format!(
         "[admin]\nusers = [\"{}\"]\n[[cluster]]\nname = \"main\"\npatroni = [\"{}\"]\n\
          [[database]]\nname = \"*\"\ncluster = \"main\"\n",

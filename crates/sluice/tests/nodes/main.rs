@@ -9,6 +9,7 @@ mod failover;
 #[path = "../common/ledger.rs"]
 mod ledger;
 mod readers;
+mod subscriber;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

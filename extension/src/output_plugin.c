@@ -1,0 +1,163 @@
+/*
+ * output_plugin.c
+ *		Logical replication that does not run ahead of synchronous standbys.
+ *
+ * PostgreSQL's walsenders give subscribers what is on the primary's own disk.  A
+ * transaction whose client still waits for a standby is at the subscriber then, and
+ * where the primary is lost it is nowhere else: the subscriber has rows that never
+ * were, and it asks the next primary to begin behind them, so that what that one
+ * writes up to there is never sent.  (From 17 on, "synchronized_standby_slots" has
+ * slots that are made for failover wait, for all of the standbys that it lists.)
+ *
+ * Here the plugin "sluice" is PostgreSQL's "pgoutput", which ends a transaction only
+ * when a commit would not wait for its standbys any more.  Its words are pgoutput's,
+ * so subscribers take a slot that has it like any other.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "compat.h"
+#include "fmgr.h"
+#include "gate.h"
+#include "postmaster/interrupt.h"
+#include "replication/logical.h"
+#include "replication/output_plugin.h"
+#include "replication/syncrep.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+/*
+ * The time that standbys have, and the interval at which it is looked.  Then the
+ * walsender ends, and its subscriber comes again: one that waits does not see that
+ * the server is shut down.
+ */
+#define CONFIRMATION_MS_MAX	10000
+#define LOOK_AGAIN_MS		5
+
+/* pgoutput's own. */
+static OutputPluginCallbacks pgoutput;
+
+extern PGDLLEXPORT void _PG_output_plugin_init(OutputPluginCallbacks *callbacks);
+
+/* Whether the standbys that commits wait for have flushed the log up to there. */
+static bool
+is_confirmed(XLogRecPtr end)
+{
+	bool		is;
+
+	if (!durability_waits_for_standbys())
+		return true;
+	LWLockAcquire(SyncRepLock, LW_SHARED);
+	is = end <= WalSndCtl->lsn[SYNC_REP_WAIT_FLUSH];
+	LWLockRelease(SyncRepLock);
+	return is;
+}
+
+/* What walsenders do themselves wherever they wait: the standbys to wait for may have changed. */
+static void
+reload_configuration(void)
+{
+	if (!am_walsender || !ConfigReloadPending)
+		return;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	SyncRepInitConfig();
+}
+
+static void
+await_standbys(XLogRecPtr end)
+{
+	TimestampTz began;
+
+	/* What a standby decodes has come from its primary. */
+	if (RecoveryInProgress() || is_confirmed(end))
+		return;
+	began = GetCurrentTimestamp();
+	do
+	{
+		if (TimestampDifferenceExceeds(began, GetCurrentTimestamp(), CONFIRMATION_MS_MAX))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("no synchronous standby has confirmed the transaction that ends at %X/%X",
+							LSN_FORMAT_ARGS(end)),
+					 errdetail("The output plugin \"sluice\" sends what survives the loss of this server."),
+					 errhint("Commits wait for the same standbys: see pg_stat_replication.")));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_AGAIN_MS,
+						 WAIT_EVENT_SYNC_REP);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		reload_configuration();
+	} while (!is_confirmed(end));
+}
+
+static void
+commit(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
+{
+	await_standbys(transaction->end_lsn);
+	pgoutput.commit_cb(context, transaction, at);
+}
+
+static void
+prepare(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
+{
+	await_standbys(transaction->end_lsn);
+	pgoutput.prepare_cb(context, transaction, at);
+}
+
+static void
+commit_prepared(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
+{
+	await_standbys(transaction->end_lsn);
+	pgoutput.commit_prepared_cb(context, transaction, at);
+}
+
+static void
+rollback_prepared(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr prepared,
+				  TimestampTz prepared_at)
+{
+	await_standbys(transaction->end_lsn);
+	pgoutput.rollback_prepared_cb(context, transaction, prepared, prepared_at);
+}
+
+static void
+stream_prepare(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
+{
+	await_standbys(transaction->end_lsn);
+	pgoutput.stream_prepare_cb(context, transaction, at);
+}
+
+static void
+stream_commit(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
+{
+	await_standbys(transaction->end_lsn);
+	pgoutput.stream_commit_cb(context, transaction, at);
+}
+
+/* One that is of no transaction stands for itself. */
+static void
+message(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at, bool is_of_transaction,
+		const char *prefix, Size size, const char *text)
+{
+	if (!is_of_transaction)
+		await_standbys(context->reader->EndRecPtr);
+	pgoutput.message_cb(context, transaction, at, is_of_transaction, prefix, size, text);
+}
+
+void
+_PG_output_plugin_init(OutputPluginCallbacks *callbacks)
+{
+	LogicalOutputPluginInit init;
+
+	init = (LogicalOutputPluginInit) load_external_function("pgoutput", "_PG_output_plugin_init", true, NULL);
+	init(&pgoutput);
+	*callbacks = pgoutput;
+	callbacks->commit_cb = commit;
+	callbacks->prepare_cb = prepare;
+	callbacks->commit_prepared_cb = commit_prepared;
+	callbacks->rollback_prepared_cb = rollback_prepared;
+	callbacks->stream_prepare_cb = stream_prepare;
+	callbacks->stream_commit_cb = stream_commit;
+	callbacks->message_cb = message;
+}

@@ -1,0 +1,122 @@
+//! The output plugin `sluice`: what pgoutput says, and nothing that synchronous standbys have not confirmed.
+
+use std::thread;
+
+use postgres::error::SqlState;
+use sluice_testkit::{TestServer, Version, becomes, versions};
+
+use crate::server::{code, run};
+
+versions!(what_it_says_is_what_pgoutput_says, a_transaction_comes_when_standbys_have_it);
+
+const SETTINGS: [(&str, &str); 7] = [
+    ("wal_level", "logical"),
+    ("max_wal_senders", "4"),
+    ("shared_preload_libraries", "sluice"),
+    ("synchronous_commit", "on"),
+    ("max_prepared_transactions", "10"),
+    // A transaction is streamed before its end.
+    ("logical_decoding_work_mem", "64kB"),
+    // Nobody makes others wait for what has no standby.
+    ("autovacuum", "off"),
+];
+
+/// A server with a publication, and a slot of each plugin.
+fn start(version: Version) -> TestServer {
+    let server = TestServer::start(version, &SETTINGS);
+    server.execute("CREATE TABLE t (n int PRIMARY KEY, text text); CREATE PUBLICATION p FOR ALL TABLES");
+    let libraries = "current_setting('output_plugin_libraries', true)";
+    // Minor releases of 2026 want it said.
+    if server.value(&format!("SELECT {libraries} IS NOT NULL")) == "t" {
+        server.execute("ALTER SYSTEM SET output_plugin_libraries = pgoutput, sluice");
+        server.execute("SELECT pg_reload_conf()");
+        becomes("the plugins", "pgoutput, sluice".to_owned(), || server.value(&format!("SELECT {libraries}")));
+    }
+    for plugin in ["pgoutput", "sluice"] {
+        server
+            .value(&format!("SELECT pg_create_logical_replication_slot('by_{plugin}', '{plugin}', false, true)::text"));
+    }
+    server
+}
+
+/// The query for what a plugin's slot has to say, as text.
+fn peek(plugin: &str, streaming: &str) -> String {
+    format!(
+        "SELECT string_agg(lsn || ' ' || encode(data, 'hex'), '\n') FROM pg_logical_slot_peek_binary_changes('by_{plugin}', \
+         NULL, NULL, 'proto_version', '3', 'publication_names', 'p', 'messages', 'on', 'two_phase', 'on', 'streaming', \
+         '{streaming}')"
+    )
+}
+
+fn what_it_says_is_what_pgoutput_says(version: Version) {
+    let server = start(version);
+    for sql in [
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+        "BEGIN; INSERT INTO t VALUES (3, 'c'); SAVEPOINT s; DELETE FROM t; ROLLBACK TO s; UPDATE t SET text = 'd'; COMMIT",
+        "BEGIN; INSERT INTO t VALUES (4, 'd'); PREPARE TRANSACTION 'one'",
+        "INSERT INTO t SELECT n, repeat('long', 100) FROM generate_series(100, 1000) n",
+        "COMMIT PREPARED 'one'",
+        "BEGIN; INSERT INTO t SELECT n, repeat('x', 400) FROM generate_series(2000, 3000) n; PREPARE TRANSACTION 'two'",
+        "ROLLBACK PREPARED 'two'",
+        "SELECT pg_logical_emit_message(false, 'prefix', 'by itself')",
+        "BEGIN; SELECT pg_logical_emit_message(true, 'prefix', 'with the rest'); TRUNCATE t; COMMIT",
+    ] {
+        // Each by itself: one that is prepared can't be part of a text of several.
+        let mut client = server.superuser("postgres");
+        sql.split("; ").for_each(|sql| run(&mut client, sql));
+    }
+    for streaming in ["off", "on"] {
+        let [theirs, ours] = ["pgoutput", "sluice"].map(|plugin| server.value(&peek(plugin, streaming)));
+        assert!(theirs.lines().count() > 20, "{theirs}");
+        assert_eq!(ours, theirs, "streaming {streaming}");
+    }
+}
+
+fn a_transaction_comes_when_standbys_have_it(version: Version) {
+    let server = start(version);
+    let mut superuser = server.superuser("postgres");
+    let mut set = |names: &str| {
+        run(&mut superuser, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        run(&mut superuser, "SELECT pg_reload_conf()");
+        becomes("the standbys", names.to_owned(), || server.value("SHOW synchronous_standby_names"));
+    };
+    let names = |plugin: &str| {
+        let changes = server.value(&peek(plugin, "off"));
+        changes.matches(&hex("of the client")).count()
+    };
+    run(&mut server.superuser("postgres"), "INSERT INTO t VALUES (1, 'of the client')");
+    assert_eq!(["pgoutput", "sluice"].map(names), [1, 1], "{}", server.value(&peek("pgoutput", "off")));
+    set("nobody");
+    let writes = [
+        &["INSERT INTO t VALUES (2, 'of the client')"][..],
+        &["BEGIN", "INSERT INTO t VALUES (3, 'of the client')", "PREPARE TRANSACTION 'one'"],
+        &["SELECT pg_logical_emit_message(false, 'prefix', 'of the client')"],
+    ];
+    let waiting: Vec<_> = writes
+        .into_iter()
+        .map(|texts| {
+            let mut client = server.superuser("postgres");
+            thread::spawn(move || texts.iter().for_each(|sql| run(&mut client, sql)))
+        })
+        .collect();
+    becomes("pgoutput sends what no standby has", 4, || names("pgoutput"));
+    let peek_with = |timeout: &str| {
+        let mut client = server.superuser("postgres");
+        run(&mut client, &format!("SET statement_timeout = '{timeout}'"));
+        client.query(&peek("sluice", "off"), &[])
+    };
+    assert_eq!(code(peek_with("1s")), SqlState::QUERY_CANCELED);
+    let error = peek_with("60s").expect_err("nobody confirms it");
+    let error = error.as_db_error().expect("PostgreSQL says so");
+    assert_eq!(*error.code(), SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
+    assert!(error.message().starts_with("no synchronous standby has confirmed the transaction"), "{error}");
+    set("");
+    for client in waiting {
+        client.join().expect("it has been committed");
+    }
+    assert_eq!(["pgoutput", "sluice"].map(names), [4, 4]);
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
