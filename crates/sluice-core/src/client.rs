@@ -159,6 +159,8 @@ pub struct Session {
     pub learnt: bool,
     /// Whether the unnamed statement is prepared anew on its server for the Bind that comes.
     pub renewed: bool,
+    /// The times that something was prepared for the message that comes next.
+    pub preparations: u32,
     /// The unnamed portal, if Sluice answered its Bind by itself.
     pub portal: Option<OwnPortal>,
     /// The message that it is sending or has sent, where that waits for names to be lent, or has failed already.
@@ -341,6 +343,7 @@ impl Session {
             reports: Vec::new(),
             learnt: false,
             renewed: false,
+            preparations: 0,
             portal: None,
             next: Waiting::None,
             made: Customs::default(),

@@ -145,6 +145,8 @@ pub struct Statement {
     shape: OnceLock<Shape>,
     /// The time at which a server of this pool has accepted it last, in microseconds and one more; 0: none has.
     accepted: AtomicU64,
+    /// Whether a server has parsed it, be it with the types that clients were told.
+    was_parsed: AtomicBool,
     /// Whether a server had something to remark when it parsed it, which each client is to hear.
     remarked: AtomicBool,
     /// The number of times that it came, until it does not matter any more.
@@ -169,8 +171,8 @@ pub struct Prepared {
     /// The `search_path` under which it was used last, where that is not the one by which its literals were read: they
     /// mean the same there.
     pub path: Option<SearchPath>,
-    /// The statement before its literals were read anew, until a server has accepted that: PostgreSQL reads them once
-    /// more where it has refused.
+    /// The statement before its literals were read anew, until a server has parsed that: PostgreSQL reads them once more
+    /// where it has refused.
     pub former: Option<Arc<Statement>>,
 }
 
@@ -192,9 +194,9 @@ impl Prepared {
         Open { shape, types }
     }
 
-    /// Whether its literals were read anew, and no server has accepted that.
+    /// Whether its literals were read anew, and no server has parsed that.
     pub fn is_refused(&self) -> bool {
-        self.former.is_some() && !self.statement.is_accepted() && !self.statement.is_remarked()
+        self.former.is_some() && !self.statement.was_parsed.load(Ordering::Relaxed)
     }
 
     /// Whether its literals were read under the `search_path` of these settings, and it was used under no other since.
@@ -274,6 +276,7 @@ impl Statement {
             shape: OnceLock::new(),
             infers_types: given_types(text, types).is_none(),
             accepted: AtomicU64::new(0),
+            was_parsed: AtomicBool::new(false),
             remarked: AtomicBool::new(false),
             seen: AtomicU32::new(0),
             recent: AtomicBool::new(true),
@@ -409,11 +412,16 @@ impl Statement {
         self.is_always_accepted() || accepted > 0 && now.since(Time(accepted - 1)) < ACCEPTED_AGE_MAX
     }
 
-    /// A server has accepted it.
+    /// A server has parsed it, and found the types of its parameters by itself or been given all of them.
     pub fn accept(&self, now: Time) {
         if !self.is_always_accepted() && !self.is_remarked() {
             self.accepted.store(now.0 + 1, Ordering::Relaxed);
         }
+    }
+
+    /// A server has parsed it.
+    pub fn note_parsed(&self) {
+        self.was_parsed.store(true, Ordering::Relaxed);
     }
 
     /// Whether its Parse brings the client a NoticeResponse: then only a server may answer it.

@@ -21,7 +21,16 @@ use super::{
 /// The statement and the portal by which settings are switched within a batch.
 const SWITCH: &[u8] = b"sluice_switch";
 
+/// The times that something is prepared for one message, at most: it is one statement, and what has to come before it.
+const PREPARATIONS_MAX: u32 = 16;
+
 impl<I: Io> ClientRelay<'_, I> {
+    /// Whether nothing more is prepared for a message that waits for it: there is a defect then, and nobody is to wait for
+    /// ever.
+    pub(super) fn prepares_in_vain(&self) -> bool {
+        self.session.preparations > PREPARATIONS_MAX
+    }
+
     /// The settings in place, as far as they are known.
     pub(super) fn context_in_place(&self) -> Option<Context> {
         let is_known = self.server.as_ref().is_none_or(|server| server.session.knows_settings());
@@ -166,6 +175,7 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Ends a batch of nothing but the pool's own: the client's message waits until the server has answered.
     pub(super) fn end_preparation(&mut self) {
+        self.session.preparations += 1;
         self.scratch.clear();
         self.scratch.extend_from_slice(&SYNC);
         let server = self.server();

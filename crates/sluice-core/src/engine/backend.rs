@@ -561,6 +561,9 @@ impl<I: Io> ServerRelay<'_, I> {
             Some(Expected::Parse(sent)) => {
                 let asked = sent.is_asked();
                 let ParseSent { statement, by, infers, .. } = *sent;
+                if let Some(statement) = &statement {
+                    statement.note_parsed();
+                }
                 // With the types that clients were told, it would be accepted whatever its parameters' are now.
                 if let Some(statement) = statement.as_ref().filter(|statement| infers || !statement.infers_types) {
                     statement.accept(self.now);

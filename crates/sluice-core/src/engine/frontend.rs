@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     BACKLOG_HIGH_BYTES,
-    broken::{broken_frame, ends_session, unknown_message},
+    broken::{broken_frame, ends_session, never_prepared, unknown_message},
 };
 
 /// The messages within which a Sync comes soon, as in a statement's Parse, Bind, Describe, Execute and Sync: for each
@@ -283,10 +283,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.running.go_on(now);
         }
         let is_noted = server.pool.slow.is_set();
-        let step = self.attached_now(seen);
+        let step = match self.prepares_in_vain() {
+            true => self.refuse(never_prepared()),
+            false => self.attached_now(seen),
+        };
         // One that waits comes again.
-        if is_noted && matches!(step, Step::Next) {
-            self.note_request(seen);
+        if matches!(step, Step::Next) {
+            self.session.preparations = 0;
+            if is_noted {
+                self.note_request(seen);
+            }
         }
         step
     }

@@ -95,6 +95,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if self.usable(statement, there, true).is_none() {
             self.send_parse(ParseSent::own(statement.clone(), sent_for));
         }
+        self.session.preparations += 1;
         self.scratch.clear();
         message::put_statement_message(self.scratch, FrontendKind::Describe, &statement.name);
         self.scratch.extend_from_slice(&FLUSH);

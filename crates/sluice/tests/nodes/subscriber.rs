@@ -72,7 +72,7 @@ fn subscribe(cluster: &TestCluster, desk: &Desk) -> TestServer {
         "set",
         "slots.elsewhere.type=logical",
         "slots.elsewhere.database=postgres",
-        "slots.elsewhere.plugin=pgoutput",
+        "slots.elsewhere.plugin=sluice",
     ]);
     has_its_slot_everywhere(cluster);
     let subscriber =

@@ -22,6 +22,7 @@ matrix!(transaction:
     literals_where_a_transaction_moved_the_path_and_the_next_one_sets_others,
     literals_where_another_role_finds_other_schemas,
     a_statement_that_was_read_anew_is_lent_as_it_was_parsed,
+    statements_with_open_types_are_read_anew_once,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -417,5 +418,48 @@ fn literals_where_another_role_finds_other_schemas(case: Case) {
             b.on_each_server(0, 1, &run);
         }
         b.query(1, "DROP OWNED BY finds_own_schema; DROP ROLE finds_own_schema");
+    });
+}
+
+/// What is prepared anew may have parameters whose types PostgreSQL finds out: a server that takes it has read it.
+fn statements_with_open_types_are_read_anew_once(case: Case) {
+    let statements: [(&str, &[Option<&str>]); 4] = [
+        ("SELECT 'x' || $1::text", &[Some("1")]),
+        ("SELECT * FROM t WHERE v = 'a' AND id = $1", &[Some("1")]),
+        ("SELECT set_config($1, 'off', true)", &[Some("geqo")]),
+        ("UPDATE t SET v = 'x' WHERE id = $1", &[Some("1")]),
+    ];
+    beside(case, &[&[], &[], &[]], |b| {
+        b.query(1, "CREATE SCHEMA zz; CREATE TABLE zz.t (id int, v text); CREATE TABLE t (id int, v text)");
+        b.query(1, "INSERT INTO t VALUES (1, 'a'); INSERT INTO zz.t VALUES (1, 'b')");
+        for (sql, values) in statements {
+            let uses = [s().bind("n", values).execute().sync(), s().describe("n").sync()];
+            for set in ["SET LOCAL search_path = zz", "SELECT set_config('search_path', 'zz', true)"] {
+                for (use_it, end) in uses.iter().flat_map(|use_it| [(use_it, "COMMIT"), (use_it, "ROLLBACK")]) {
+                    b.clients(&[&[], &[], &[]]);
+                    b.query(0, "BEGIN");
+                    b.query(0, set);
+                    b.says(0, &s().parse("n", sql).sync());
+                    b.query(0, end);
+                    b.says(0, use_it);
+                    b.on_each_server(0, 1, use_it);
+                }
+            }
+            for use_it in &uses {
+                // A batch that fails behind the Parse, and what it has set is undone.
+                b.clients(&[&[], &[], &[]]);
+                b.query(0, "SET search_path = zz");
+                let set = s().parse("", "SET search_path = nope, zz").bind("", &[]).execute();
+                b.says(0, &set.parse("n", sql).execute_some("missing", 0).sync());
+                b.says(0, use_it);
+                // Another client has changed the catalogs, and has not committed that.
+                b.clients(&[&[], &[], &[]]);
+                b.query(1, "BEGIN; CREATE TABLE uncommitted ()");
+                b.says(0, &s().parse("n", sql).sync());
+                b.query(0, "SET standard_conforming_strings = on; SET search_path = zz");
+                b.says(0, use_it);
+                b.query(1, "ROLLBACK");
+            }
+        }
     });
 }
