@@ -363,11 +363,12 @@ pub fn make<'a>(sql: &mut String, names: impl Iterator<Item = &'a str>) {
 }
 
 /// The query that takes a server from what is read by one profile when a text is parsed to what is read by the other;
-/// `None` where that is the same. Who the server works as stays.
+/// `None` where that is the same. Who the server works as stays, and so does what that one may not set: no text means
+/// something else by it.
 pub fn switch(from: &Profile, to: &Profile) -> Option<String> {
-    let is_user = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION);
+    let stays = |name: &str| matches!(name, ROLE | SESSION_AUTHORIZATION) || is_privileged(name);
     let names = from.settings().keys().chain(to.settings().keys().filter(|name| from.get(name).is_none()));
-    let differing = names.filter(|name| is_context(name) && !is_user(name) && from.get(name) != to.get(name));
+    let differing = names.filter(|name| is_context(name) && !stays(name) && from.get(name) != to.get(name));
     let mut sql = String::new();
     put_set_configs(&mut sql, differing.map(|name| (name.as_str(), to.get(name))), Scope::Session);
     (!sql.is_empty()).then_some(sql)

@@ -23,6 +23,7 @@ matrix!(transaction:
     literals_where_another_role_finds_other_schemas,
     a_statement_that_was_read_anew_is_lent_as_it_was_parsed,
     statements_with_open_types_are_read_anew_once,
+    superusers_settings_behind_another_role,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -459,6 +460,26 @@ fn statements_with_open_types_are_read_anew_once(case: Case) {
                 b.query(0, "SET standard_conforming_strings = on; SET search_path = zz");
                 b.says(0, use_it);
                 b.query(1, "ROLLBACK");
+            }
+        }
+    });
+}
+
+/// A statement is prepared by the settings of its Parse where its client is no superuser any more.
+fn superusers_settings_behind_another_role(case: Case) {
+    let superuser: Startup<'_> = &[("user", "postgres")];
+    beside(case, &[superuser, &[], &[]], |b| {
+        b.query(0, "GRANT USAGE ON SCHEMA public TO pg_monitor");
+        for set in ["SET lc_messages = 'C'", "SET debug_discard_caches = 0", "SET session_replication_role = 'replica'"]
+        {
+            for sql in ["SELECT '2024-01-02'::date", "SET TimeZone = 'Asia/Tokyo'", "DO $$ BEGIN PERFORM 1 / 0; END $$"]
+            {
+                b.clients(&[superuser, superuser, superuser]);
+                b.says(0, &s().parse("n", sql).bind("n", &[]).execute().sync());
+                b.query(0, set);
+                b.query(0, "SET ROLE pg_monitor");
+                b.query(0, "SET DateStyle = 'German'");
+                b.on_each_server(0, 1, &s().bind("n", &[]).execute().sync());
             }
         }
     });
