@@ -287,6 +287,7 @@ pub(super) fn check_slots(now: &Value, change: &Value) -> Result<()> {
 
 /// The promises that a change gives up, in words.
 pub(super) fn given_up(change: &Value) -> Vec<&'static str> {
+    const OWN: &str = "sluice";
     let is_off = |name: &str| change.get(name).is_some_and(|value| *value == json!(false) || value.is_null());
     let mut all = Vec::new();
     if is_off("synchronous_mode") {
@@ -306,6 +307,13 @@ pub(super) fn given_up(change: &Value) -> Vec<&'static str> {
         all.push(
             "commits no longer wait for a standby, unless a role, a database or a session says otherwise: when the primary is \
              lost, commits that were acknowledged may be lost (postgresql.parameters.synchronous_commit=on has them wait again)",
+        );
+    }
+    let mut slots = change.get("slots").and_then(Value::as_object).into_iter().flat_map(|slots| slots.values());
+    if slots.any(|slot| slot.get("plugin").and_then(Value::as_str).is_some_and(|plugin| plugin != OWN)) {
+        all.push(
+            "an output plugin other than sluice sends what is on the primary's disk, be it nowhere else: a subscriber may have \
+             rows then that a failover has undone, and lack others (plugin=sluice sends what a standby has)",
         );
     }
     all
