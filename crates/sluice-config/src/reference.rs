@@ -46,7 +46,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
 | `SHOW HELP` | the commands |
 | `RELOAD` | as SIGHUP; an error says what is wrong |
-| `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave |
+| `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave. A cancel (Ctrl-C in `psql`) does not end that wait: `RESUME` in another session does, and lets clients go on |
 | `RESUME [db]` | ends a pause: that of a database which was paused by its name, or all of them; an error where there is none |
 | `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
 | `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
