@@ -94,6 +94,13 @@ impl<I: Io> ClientRelay<'_, I> {
             return true;
         }
         let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
+        if is_within && !in_block && server.exchange.only_prepares() && !server.exchange.replies().begin_block() {
+            // Nothing has run in this batch, and what comes may have to stand alone: what prepares it, or is asked for
+            // it, goes before it.
+            self.scratch.clear();
+            self.send_own_sync(None);
+            return true;
+        }
         if !in_block && !server.session.knows_settings() {
             if !is_within {
                 return false;
@@ -101,12 +108,6 @@ impl<I: Io> ClientRelay<'_, I> {
             if self.asks_for_settings() {
                 return true;
             }
-        } else if is_within && !in_block && server.exchange.only_prepares() && !server.exchange.replies().begin_block()
-        {
-            // Nothing has run in this batch, and what comes may have to stand alone: what prepares it goes before it.
-            self.scratch.clear();
-            self.send_own_sync(None);
-            return true;
         }
         self.parse_apart(statement, None, sent_for, infers);
         if !is_within {
