@@ -278,12 +278,13 @@ fn status(host: &cluster::Host, role: Option<&str>) -> String {
 fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
     let (socket, port) = (node.socket_dir.display(), node.postgres.port());
     let mut text = format!(
-        "\nCluster {} has begun. Its commits wait for a second host: start the others.\n\n\
+        "\nCluster {} has begun. {}\n\n\
          Superuser here   psql -h {socket} -p {port} -U {}\n\
          First user       {}, {}\n\
          For the pool     [auth.lookup] user = \"{}\", {}, query = \"{}\"\n\
          Its nodes        sluice cluster status --data {}",
         config.cluster,
+        waits_for(config.members.len(), config.nodes()),
         bootstrap::SUPERUSER,
         roles.first_user.role,
         place(&roles.first_user),
@@ -296,6 +297,15 @@ fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
         text += &kept(file);
     }
     text
+}
+
+/// The hosts that commits wait for, in a cluster of so many hosts, of which so many have data.
+fn waits_for(hosts: usize, with_data: usize) -> &'static str {
+    match (hosts, with_data) {
+        (1, _) => "It has this host alone, and its data are on one disk.",
+        (_, 1) => "No other host has data: start the others, which vote.",
+        _ => "Its commits wait for a second host: start the others.",
+    }
 }
 
 fn place(file: &PasswordFile) -> String {
