@@ -284,7 +284,7 @@ fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
          For the pool     [auth.lookup] user = \"{}\", {}, query = \"{}\"\n\
          Its nodes        sluice cluster status --data {}",
         config.cluster,
-        waits_for(config.members.len(), config.nodes()),
+        waits_for(config.members.len()),
         bootstrap::SUPERUSER,
         roles.first_user.role,
         place(&roles.first_user),
@@ -299,11 +299,10 @@ fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
     text
 }
 
-/// The hosts that commits wait for, in a cluster of so many hosts, of which so many have data.
-fn waits_for(hosts: usize, with_data: usize) -> &'static str {
-    match (hosts, with_data) {
-        (1, _) => "It has this host alone, and its data are on one disk.",
-        (_, 1) => "No other host has data: start the others, which vote.",
+/// The hosts that the commits of a cluster of so many wait for: there are three, or one alone.
+fn waits_for(hosts: usize) -> &'static str {
+    match hosts {
+        1 => "It has this host alone, and its data are on one disk.",
         _ => "Its commits wait for a second host: start the others.",
     }
 }
