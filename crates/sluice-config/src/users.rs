@@ -66,6 +66,8 @@ pub(crate) struct Lines {
 pub(crate) fn read_lines(text: &str, file: &Path) -> Lines {
     let mut users: BTreeMap<String, (Secret, usize)> = BTreeMap::new();
     let (mut problems, mut repeated) = (Vec::new(), Vec::new());
+    // Some editors put a byte order mark at the beginning.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, line) in text.lines().enumerate() {
         let line_number = index + 1;
         let place = |column| Some(Position { line: line_number, column });
@@ -198,10 +200,11 @@ mod tests {
     #[test]
     fn good_lines() {
         let verifier_line = format!("\"scram\" \"{VERIFIER}\"");
-        let cases: [(&str, &[(&str, &str)]); 10] = [
+        let cases: [(&str, &[(&str, &str)]); 11] = [
             ("", &[]),
             ("; a comment\n# another\n\n   \n", &[]),
             ("\"app\" \"s3cret\"", &[("app", "s3cret")]),
+            ("\u{feff}\"app\" \"s3cret\"", &[("app", "s3cret")]),
             // As PgBouncer 1.18 has them: another field, no secret, and a user once more.
             ("\"app\" \"s3cret\" \"more\" and more", &[("app", "s3cret")]),
             ("\"app\" \"\"", &[("app", "")]),

@@ -158,7 +158,7 @@ pub enum BootstrapError {
     /// A password's file has something else in it.
     #[error(
         "{} does not hold a password in one line\n\
-         put back what was in it; or remove it: sluice up then makes and sets a new password, and a host goes without a copy",
+         put back what was in it, or remove it: sluice up then sets a new password, and sluice node does without a copy",
         path.display()
     )]
     BadFile {

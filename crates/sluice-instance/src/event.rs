@@ -84,6 +84,8 @@ pub enum Event {
     GaveUp {
         /// Quick failures in a row.
         failures: u32,
+        /// The time that it would have had to run between two of them for the row to end.
+        stable_after: Duration,
         /// The reason, with the log's end.
         error: String,
     },
@@ -183,6 +185,8 @@ pub enum Event {
     Stopped {
         /// The time that the stop took.
         took: Duration,
+        /// The status of one that did not shut down in order.
+        failed: Option<ExitStatus>,
     },
 }
 
@@ -221,8 +225,13 @@ impl fmt::Display for Event {
                 write!(f, "starting PostgreSQL again in {:.1} s (failure {failures})", delay.as_secs_f64())
             }
             Self::RestartFailed { error } => write!(f, "PostgreSQL could not be started again: {error}"),
-            Self::GaveUp { failures, error } => {
-                write!(f, "PostgreSQL failed {failures} times in a row and stays down: {error}")
+            Self::GaveUp { failures: 1, error, .. } => write!(f, "PostgreSQL failed and stays down: {error}"),
+            Self::GaveUp { failures, stable_after, error } => {
+                let seconds = stable_after.as_secs();
+                write!(
+                    f,
+                    "PostgreSQL failed {failures} times without having run for {seconds} s in between, and stays down: {error}"
+                )
             }
             Self::MakingEnvironment { path } => {
                 write!(f, "fetching Patroni's packages for {} (once)", path.display())
@@ -250,7 +259,10 @@ impl fmt::Display for Event {
                 write!(f, "{name} has its place in the cluster, as {role} ({:.1} s)", took.as_secs_f64())
             }
             Self::Stopping { mode } => write!(f, "stopping PostgreSQL ({mode} shutdown)"),
-            Self::Stopped { took } => write!(f, "PostgreSQL has stopped ({:.1} s)", took.as_secs_f64()),
+            Self::Stopped { took, failed: None } => write!(f, "PostgreSQL has stopped ({:.1} s)", took.as_secs_f64()),
+            Self::Stopped { took, failed: Some(status) } => {
+                write!(f, "PostgreSQL has stopped, but not in order ({status}, {:.1} s)", took.as_secs_f64())
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ pub use crate::{
         Class, ClassReport, Connections, Controller, Cpus, Disk, GroupDir, Hierarchies, Iops, Limit, LimitError,
         Memory, Obstacle, Outcome, ReadBack,
     },
-    data_dir::{DataDir, DataDirError, DataDirSpec, Layout},
+    data_dir::{DataDir, DataDirError, DataDirSpec, Layout, POOL_SECRET},
     diagnosis::Diagnosis,
     disk::free_bytes,
     endpoint::Endpoint,
@@ -52,5 +52,5 @@ pub use crate::{
     secret::Password,
     server::{Postgres, PostgresConfig, RestartPolicy, StartError, State, StopReport},
     stop_mode::StopMode,
-    tuning::{Host, POOL_SECRET, PoolTooLarge, Tuning},
+    tuning::{Host, PoolTooLarge, Tuning},
 };

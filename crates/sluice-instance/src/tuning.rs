@@ -11,11 +11,8 @@ use crate::{
     binaries::Binaries,
     bootstrap::{GATE, LOOKUP_USER},
     class::{Class, Hierarchies, RESERVE},
+    data_dir::POOL_SECRET,
 };
-
-/// The file beside PostgreSQL's data directory, and so in none of its backups, with the secret by which the pool says where
-/// its clients are.
-pub const POOL_SECRET: &str = "sluice.secret";
 
 const MIB: u64 = 1 << 20;
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::{Place, binaries};
-use sluice_instance::{DataDir, DataDirError, DataDirSpec, Event, RunAs, Silent};
+use sluice_instance::{DataDir, DataDirError, DataDirSpec, Event, RunAs, Silent, cluster};
 
 #[test]
 fn created_once_then_found() {
@@ -88,9 +88,18 @@ fn places_that_are_something_else() {
     let place = Place::new();
     fs::create_dir(place.root()).unwrap();
     fs::write(place.root().join("passwd"), "root:x:0:0").unwrap();
+    // This is looked at before.
+    cluster::to_one(&place.spec(), &Silent).unwrap();
     let error = place.open().unwrap_err();
     assert!(matches!(error, DataDirError::NotEmpty { .. }), "{error}");
     assert!(!place.root().join("lock").exists(), "nothing is left there");
+    // Others have files of that name, too.
+    fs::write(place.root().join("lock"), "mine").unwrap();
+    let error = place.open().unwrap_err();
+    assert!(matches!(error, DataDirError::NotEmpty { .. }), "{error}");
+    // A start that was interrupted before it had made anything else.
+    fs::write(place.root().join("lock"), "4711\n").unwrap();
+    drop(place.open().unwrap());
 
     let place = Place::new();
     fs::create_dir_all(place.root().join("lost+found")).unwrap();
@@ -141,4 +150,25 @@ fn data_of_another_user() {
     std::os::unix::fs::chown(place.root().join("pgdata"), Some(0), None).unwrap();
     let error = place.open().unwrap_err().to_string();
     assert!(error.contains("belongs to user root") && error.contains("chown -R"), "{error}");
+    // PostgreSQL would refuse.
+    assert!(!error.contains("--run-as"), "{error}");
+}
+
+#[test]
+fn data_that_are_gone_are_not_made_anew() {
+    let place = Place::new();
+    // A disk that is not mounted.
+    fs::create_dir_all(place.root().join("pgdata")).unwrap();
+    for name in ["password", "sluice.secret"] {
+        fs::write(place.root().join(name), "an earlier one").unwrap();
+    }
+    let error = place.open().unwrap_err();
+    assert!(matches!(error, DataDirError::DataGone { .. }), "{error}");
+    assert!(error.to_string().contains("remove password and sluice.secret from "), "{error}");
+    assert!(fs::read_dir(place.root().join("pgdata")).unwrap().next().is_none());
+    fs::remove_dir(place.root().join("pgdata")).unwrap();
+    fs::write(place.root().join("lock"), "").unwrap();
+    fs::remove_file(place.root().join("password")).unwrap();
+    let error = place.open().unwrap_err();
+    assert!(matches!(error, DataDirError::DataGone { .. }), "{error}");
 }

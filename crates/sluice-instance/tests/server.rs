@@ -316,6 +316,28 @@ fn a_checkpoint_of_a_server_that_says_nothing_is_not_waited_for() {
 }
 
 #[test]
+fn a_stop_that_is_not_in_order_is_reported() {
+    let place = Place::new();
+    let (server, events) = start(place.config());
+    let server = server.unwrap();
+    superuser(&server).batch_execute("CREATE TABLE kept AS SELECT 42 AS answer").unwrap();
+    // The last checkpoint can't be written down, as on a disk that fails.
+    let control = server.data_dir().pgdata().join("global/pg_control");
+    let away = control.with_file_name("away");
+    fs::rename(&control, &away).unwrap();
+    let report = server.stop(StopMode::Fast);
+    assert_eq!(report.failed.map(|status| status.code()), Some(Some(1)), "{report:?}");
+    let stopped = events.try_iter().find(|event| matches!(event, Event::Stopped { .. })).unwrap().to_string();
+    assert!(stopped.contains("not in order"), "{stopped}");
+    drop(server);
+
+    fs::rename(&away, &control).unwrap();
+    let server = start(place.config()).0.unwrap();
+    assert_eq!(superuser(&server).query_one("SELECT answer FROM kept", &[]).unwrap().get::<_, i32>(0), 42);
+    assert_eq!(server.stop(StopMode::Fast).failed, None);
+}
+
+#[test]
 fn stopping_is_bounded_and_can_be_hastened() {
     let place = Place::new();
     let mut config = place.config();

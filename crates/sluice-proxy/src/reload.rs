@@ -90,10 +90,11 @@ impl Reloader {
     }
 
     fn log(&self, Reloaded { changes, after_restart, warnings }: &Reloaded) {
-        let count = match changes.len() {
-            0 => "nothing has changed".to_owned(),
-            1 => "1 change".to_owned(),
-            count => format!("{count} changes"),
+        let count = match (changes.len(), after_restart.len()) {
+            (0, 0) => "nothing has changed".to_owned(),
+            (0, _) => "no change takes effect now".to_owned(),
+            (1, _) => "1 change".to_owned(),
+            (count, _) => format!("{count} changes"),
         };
         tracing::info!("{} read again: {count}", self.file.display());
         for change in changes {

@@ -73,7 +73,11 @@ impl Observer for Console {
             | Event::ClusterWaiting { .. } => {
                 self.begin(&event.to_string());
             }
-            Event::Crashed { .. } | Event::RestartFailed { .. } | Event::GaveUp { .. } | Event::ProgramEnded { .. } => {
+            Event::Crashed { .. }
+            | Event::RestartFailed { .. }
+            | Event::GaveUp { .. }
+            | Event::Stopped { failed: Some(_), .. }
+            | Event::ProgramEnded { .. } => {
                 tracing::error!("{event}")
             }
             _ => self.line(&event.to_string()),

@@ -1,15 +1,15 @@
 //! `sluice convert`: a `pgbouncer.ini` in, a `sluice.toml` out, and what is not carried over.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
     path::PathBuf,
 };
 
 use anyhow::{Result, anyhow};
 use clap::Args;
 use sluice_config::pgbouncer::{self, Converted};
+
+use crate::output;
 
 /// Arguments of `sluice convert`.
 #[derive(Debug, Args)]
@@ -35,12 +35,8 @@ pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
                 return Err(anyhow!("cannot write to standard output: {error}"));
             }
         }
-        Some(path) => {
-            // It may have passwords in it.
-            let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            let written = opened.and_then(|mut file| file.write_all(toml.as_bytes()));
-            written.map_err(|error| anyhow!("cannot write {}: {error}", path.display()))?;
-        }
+        // It may have passwords in it.
+        Some(path) => output::write_new(path, &toml, 0o600)?,
     }
     for note in &notes {
         let sign = if note.matters { "not as before" } else { "not needed" };

@@ -161,6 +161,13 @@ impl Instance {
         if report.mode == Some(StopMode::Kill) {
             bail!("{killed}");
         }
+        if let Some(status) = report.failed {
+            bail!(
+                "PostgreSQL did not shut down in order ({status}); the next start recovers its data from the log\n\
+                 {} says why",
+                self.log().display()
+            );
+        }
         tracing::info!("stopped");
         Ok(())
     }

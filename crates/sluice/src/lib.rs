@@ -16,6 +16,7 @@ mod instance;
 mod listen;
 mod node;
 mod number;
+mod output;
 mod ready;
 mod review;
 mod serve;
@@ -32,7 +33,7 @@ use tracing_subscriber::EnvFilter;
 
 /// A connection pool for PostgreSQL, and PostgreSQL behind it.
 #[derive(Debug, Parser)]
-#[command(version, about, propagate_version = true)]
+#[command(version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,9 +41,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a PostgreSQL on this machine and the pool before it; Ctrl-C stops both
+    /// Start a PostgreSQL on this machine and the pool in front of it; Ctrl-C stops both
     Up(up::UpArgs),
-    /// Start the pool before a PostgreSQL that runs already
+    /// Start the pool in front of a PostgreSQL that is already running
     ///
     /// SIGHUP has it read the configuration again, all or nothing. SIGUSR2 starts the program anew: the new process takes
     /// over without a refused connection, and this one ends with its last client. SIGTERM and SIGINT end it once

@@ -278,12 +278,13 @@ fn status(host: &cluster::Host, role: Option<&str>) -> String {
 fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
     let (socket, port) = (node.socket_dir.display(), node.postgres.port());
     let mut text = format!(
-        "\nCluster {} has begun. Its commits wait for a second host: start the others.\n\n\
+        "\nCluster {} has begun. {}\n\n\
          Superuser here   psql -h {socket} -p {port} -U {}\n\
          First user       {}, {}\n\
          For the pool     [auth.lookup] user = \"{}\", {}, query = \"{}\"\n\
          Its nodes        sluice cluster status --data {}",
         config.cluster,
+        waits_for(config.members.len()),
         bootstrap::SUPERUSER,
         roles.first_user.role,
         place(&roles.first_user),
@@ -296,6 +297,14 @@ fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
         text += &kept(file);
     }
     text
+}
+
+/// The hosts that the commits of a cluster of so many wait for: there are three, or one alone.
+fn waits_for(hosts: usize) -> &'static str {
+    match hosts {
+        1 => "It has this host alone, and its data are on one disk.",
+        _ => "Its commits wait for a second host: start the others.",
+    }
 }
 
 fn place(file: &PasswordFile) -> String {

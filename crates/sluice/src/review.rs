@@ -4,7 +4,7 @@
 
 use std::{
     error::Error,
-    fs::{self, File},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     str::FromStr,
@@ -21,7 +21,7 @@ use sluice_lab::{
 };
 use sluice_units::{Dimension, Quantity, Unit};
 
-use crate::number::number;
+use crate::{number::number, output};
 
 /// Arguments of `sluice review`.
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ pub(crate) struct ReviewArgs {
     /// How to write it
     #[arg(long, default_value = "table", value_parser = word::<Format>(Format::WORDS))]
     format: Format,
-    /// Write to this file instead of standard output
+    /// The file to write, which must not be there yet [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -90,7 +90,7 @@ fn read(args: &ReviewArgs) -> Result<(Snapshot, Place)> {
 
 fn write(text: &str, output: Option<&Path>) -> Result<()> {
     match output {
-        Some(path) => fs::write(path, text).map_err(|error| anyhow!("cannot write {}: {error}", path.display())),
+        Some(path) => output::write_new(path, text, 0o666),
         None => match io::stdout().write_all(text.as_bytes()) {
             // A pager that was left early.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -6,6 +6,7 @@
 mod access;
 mod hba;
 mod ini;
+mod lookup;
 mod secrets;
 mod settings;
 mod sizes;
@@ -25,6 +26,7 @@ use crate::report::{Fault, Problem, Report};
 
 use access::refusals;
 use ini::Entry;
+use lookup::OfDatabase;
 use settings::{Counterpart, Kind, counterpart, meaning_of_zero};
 
 /// A configuration that was converted.
@@ -83,6 +85,8 @@ struct Conversion {
     client_tls: tls::Side,
     server_tls: tls::Side,
     databases: Vec<Table>,
+    /// The look-up of each line of `[databases]`.
+    lookups: Vec<OfDatabase>,
     each_database: Table,
     users: Vec<Table>,
     listen_addr: Option<String>,
@@ -260,11 +264,14 @@ impl Conversion {
         let of_name = |database: &Table| database.get("name").and_then(Item::as_str) == Some(&entry.key);
         if self.databases.extract_if(.., |database| of_name(database)).count() > 0 {
             self.note(entry, "stands here once more: of several lines with one name, the last one counts");
+            self.lookups.retain(|it| it.database != entry.key);
         }
         let (mut database, mut pool) = (Table::new(), Table::new());
+        let mut lookup = OfDatabase::new(entry);
         database.insert("name", value(entry.key.as_str()));
         for (key, text) in &parts {
             match key.as_str() {
+                key if is_that_of_all(key, text) => {}
                 "host" if text.contains(',') => {
                     let first = text.split(',').next().unwrap_or_default();
                     database.insert("host", value(first));
@@ -293,17 +300,11 @@ impl Conversion {
                 }
                 "max_db_connections" | "max_db_client_connections" => {
                     let Some(Counterpart::Key(_, name, kind)) = counterpart(key) else { continue };
-                    // 0, which says that there is none here, is left out once that is known of each database.
-                    let converted = self.value(entry, key, &kind, text).unwrap_or_else(|| 0.into());
-                    database.insert(name, converted.into());
+                    if let Some(converted) = self.value(entry, key, &kind, text) {
+                        database.insert(name, converted.into());
+                    }
                 }
-                key @ ("auth_user" | "auth_query" | "auth_dbname") => {
-                    let what = format!(
-                        "{key}: there is one look-up for all databases, which may find \
-                         other users: set it under [auth.lookup]"
-                    );
-                    self.first(Some(entry.line), &entry.key, &what);
-                }
+                "auth_user" | "auth_query" | "auth_dbname" => lookup.take(key, text),
                 key => {
                     let why = match (key, counterpart(key)) {
                         ("reserve_pool", _) => "there is no reserve: make the pool larger",
@@ -325,6 +326,7 @@ impl Conversion {
             database.insert("pool", pool.into());
         }
         self.databases.push(database);
+        self.lookups.push(lookup);
     }
 
     /// A line of `[users]`.
@@ -385,35 +387,6 @@ impl Conversion {
         addresses
     }
 
-    fn lookup(&mut self) {
-        if !self.lookup.contains_key("user") {
-            if self.lookup.contains_key("query") {
-                self.say(None, "auth_query", "no effect without auth_user", false);
-            }
-            self.lookup = Table::new();
-            return;
-        }
-        if self.admin.contains_key("users") || self.admin.contains_key("stats_users") {
-            let what = "at its console PgBouncer looks nobody up, and Sluice does: have \
-                        each of admin_users and stats_users stand in auth_file";
-            self.first(None, "admin_users", what);
-        }
-        if !self.lookup.contains_key("database") {
-            let named = self.databases.iter().find_map(|database| database.get("name")?.as_str()).unwrap_or("*");
-            let database = if named == "*" { "postgres" } else { named };
-            self.lookup.insert("database", value(database));
-            let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
-            if self.lookup.contains_key("query") {
-                self.first(None, "auth_query", &format!("{what}: the query may find other users there"));
-            } else {
-                self.say(None, "auth_query", what, true);
-            }
-        }
-        let what = "unless the server lets the role in without one, write its password to a file, and name that by \
-                    password_file under [auth.lookup]: it is not taken from auth_file";
-        self.say(None, "auth_user", what, true);
-    }
-
     /// Users that are not asked for a password have to be known, too, as PgBouncer wants it of all users.
     fn known_users(&mut self) {
         let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
@@ -439,8 +412,7 @@ impl Conversion {
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
-        let asks_everywhere = !self.lookup.contains_key("database");
-        self.lookup();
+        let asks_everywhere = self.lookup();
         let sockets = self.top.get("unix_socket_dir").and_then(Item::as_str).unwrap_or("/tmp").to_owned();
         for database in self.databases.iter_mut().filter(|database| !database.contains_key("host")) {
             // Servers' sockets are looked for where its own are.
@@ -452,11 +424,6 @@ impl Conversion {
         for database in &mut self.databases {
             for (key, item) in &self.each_database {
                 database.entry(key).or_insert_with(|| item.clone());
-            }
-            for key in ["clients", "servers"] {
-                if database.get(key).and_then(Item::as_integer) == Some(0) {
-                    database.remove(key);
-                }
             }
         }
         self.fit_sizes();
@@ -512,6 +479,19 @@ impl Conversion {
         document.decor_mut().set_prefix(comment);
         Ok(Converted { toml: document.to_string(), notes: self.notes })
     }
+}
+
+/// Whether a database's own value says that the one of all databases holds (`database_max_connections` and the functions
+/// beside it in PgBouncer's `server.c`).
+fn is_that_of_all(key: &str, text: &str) -> bool {
+    let is_unset = |number: f64| match key {
+        "max_db_connections" | "max_db_client_connections" => number <= 0.0,
+        "server_lifetime" => number == 0.0,
+        // Here 0 is none, which is all that there is.
+        "reserve_pool" => number <= 0.0,
+        _ => false,
+    };
+    text.parse().is_ok_and(is_unset)
 }
 
 /// The addresses by the name `localhost` that this host can listen on, as PgBouncer takes them; at least one.

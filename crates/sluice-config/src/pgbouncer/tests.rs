@@ -407,7 +407,7 @@ fn what_can_not_be_taken_as_it_is_is_said() {
 #[test]
 fn zeros_single_databases_and_sockets() {
     let (config, notes) = converted(
-        "[databases]\na = dbname=b auth_user=x\nc = max_db_connections=5 timezone=UTC server_lifetime=0\n[pgbouncer]\n\
+        "[databases]\na = dbname=b reserve_pool=0\nc = max_db_connections=5 timezone=UTC server_lifetime=0\n[pgbouncer]\n\
          auth_type = trust\nlisten_addr = 127.0.0.1\nunix_socket_dir =\nquery_wait_timeout = 0\n\
          server_lifetime = 0\nidle_transaction_timeout = 0\n",
     );
@@ -417,9 +417,7 @@ fn zeros_single_databases_and_sockets() {
     assert_said(
         &notes,
         &[
-            (2, "set it under [auth.lookup]"),
             (3, "timezone: has no counterpart: set it for the role"),
-            (3, "server_lifetime: 0 means to use a server once"),
             (8, "0 means to wait for ever"),
             (8, "connect_timeout, 15s"),
             (9, "0 means to use a server once"),
@@ -430,18 +428,19 @@ fn zeros_single_databases_and_sockets() {
 #[test]
 fn limits_that_several_pools_share_are_carried_over() {
     let (config, notes) = converted(
-        "[databases]\na = max_db_connections=5\nb = max_db_connections=0\nc =\n\
+        "[databases]\na = max_db_connections=5\nb = max_db_connections=0\nc =\nd = max_db_connections=-1\n\
          [users]\nann = max_user_connections=3 max_user_client_connections=30\nbob = max_user_connections=0\n\
          [pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\nmax_db_connections = 9\n\
          max_db_client_connections = 0\nmax_user_connections = 7\nmax_user_client_connections = 70\n\
          unix_socket_dir = /run/pool\nquery_wait_timeout = 9\n",
     );
     let servers: Vec<_> = config.databases.iter().map(|database| (database.clients, database.servers)).collect();
-    assert_eq!(servers, [(None, Some(5)), (None, None), (None, Some(9))]);
+    // A database's own 0 says that the limit of all holds for it.
+    assert_eq!(servers, [(None, Some(5)), (None, Some(9)), (None, Some(9)), (None, Some(9))]);
     let limits = &config.limits;
     assert_eq!([limits.servers_as("ann"), limits.servers_as("bob"), limits.servers_as("carl")], [3, 7, 7].map(Some));
     assert_eq!([limits.clients_of("ann"), limits.clients_of("carl")], [30, 70].map(Some));
-    assert_said(&notes, &[(7, "that of all users holds")]);
+    assert_said(&notes, &[(8, "that of all users holds")]);
 }
 
 #[test]

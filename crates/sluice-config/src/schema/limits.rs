@@ -33,8 +33,8 @@ pub(crate) static CLIENTS: Key<Integer> = Key {
     kind: Integer { min: 1, max: 1_000_000 },
     absent: Absent::Default("10000"),
     meaning: "Clients connected at once. One more is refused with SQLSTATE 53300. The admin console has places of its \
-              own besides: ten, and three more for its `users`. Whatever strangers open by TCP, the Unix socket \
-              leads there; by TCP it is out of reach while they have 100 connections more than `clients` \
+              own besides: ten, and three more for its `users`. However many TCP connections strangers open, it can \
+              be reached by the Unix socket; by TCP it can't while they hold 100 connections more than `clients` \
               ([what holds](../security.md#getting-to-the-console)).",
 };
 
@@ -97,8 +97,8 @@ pub(crate) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
     absent: Absent::Default("\"20s\""),
     meaning: "How long a client that has a server, or has sent more than 64 kB of a message that Sluice collects, \
               may leave that message unfinished before it is disconnected (SQLSTATE 08P01); every 64 kB that come \
-              begin the time anew. No network that works takes so long, and below \
-              `wait_timeout`, those who wait for that server still get it.",
+              begin the time anew. No working network takes that long, and as long as this is shorter than \
+              `wait_timeout`, clients waiting for that server still get it.",
 };
 
 pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {

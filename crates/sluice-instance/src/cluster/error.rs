@@ -233,7 +233,7 @@ pub enum ClusterError {
         why: String,
     },
     /// A file, thread or process could not be made.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {source}{}", path.display(), remedy(source))]
     Io {
         /// The action that failed, as a verb.
         what: &'static str,
@@ -242,6 +242,14 @@ pub enum ClusterError {
         /// The system's answer.
         source: io::Error,
     },
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "\nrun this as root, or as the user that runs sluice",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "\nthe disk is full: make room",
+        _ => "",
+    }
 }
 
 impl ClusterError {

@@ -19,13 +19,12 @@ use super::{
     tls::TlsFiles,
 };
 use crate::{
-    data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout},
+    data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout, POOL_SECRET},
     event::{Event, Observer},
     files::{self, Owner},
     pid_file::{self, Runner},
     server::conf,
     socket_dir,
-    tuning::POOL_SECRET,
 };
 
 /// Makes everything that a start needs, and nothing that runs.

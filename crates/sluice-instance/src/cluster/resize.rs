@@ -45,6 +45,10 @@ pub(super) fn is_one(root: &Path) -> bool {
 /// No node that is shown to have everything: the cluster was not stopped in order.
 pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), ClusterError> {
     let Ok(root) = spec.root.canonicalize() else { return Ok(()) };
+    // Nothing is written in a directory that need not be Sluice's.
+    if !is_cluster(&root) {
+        return Ok(());
+    }
     let _lock = data_dir::take_lock(&root)?;
     let Some(mut state) = State::read(&root)? else { return Ok(()) };
     clear_earlier(&root, observer);

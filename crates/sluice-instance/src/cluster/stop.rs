@@ -29,7 +29,7 @@ impl Cluster {
         let hardest = leader.and_then(|leader| self.stop_node(leader)).max(hardest);
         // One after the other.
         self.etcds.iter().for_each(stop_etcd);
-        StopReport { mode: hardest, took: begin.elapsed() }
+        StopReport { mode: hardest, took: begin.elapsed(), failed: None }
     }
 
     /// Ends the sessions of all clients, with what they have open, while the nodes go on. A node that can't be reached keeps

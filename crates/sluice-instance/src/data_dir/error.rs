@@ -65,6 +65,21 @@ pub enum DataDirError {
         /// The directory.
         path: PathBuf,
     },
+    /// There are no data, but the passwords of an earlier instance.
+    #[error(
+        "{} has no data, but an earlier instance has left {left} beside it\n\
+         if its data are on another disk, mount that; if they are gone, and a new database is wanted, remove {left} \
+         from {}, or choose another directory (--data DIR)",
+        pgdata.display(), root.display()
+    )]
+    DataGone {
+        /// The folder that should have the data.
+        pgdata: PathBuf,
+        /// The instance's directory.
+        root: PathBuf,
+        /// The names of the files there that show that there were some.
+        left: String,
+    },
     /// There are files where the data directory should be.
     #[error(
         "{} is not empty, and is no PostgreSQL data directory (no PG_VERSION)\n\
@@ -92,9 +107,8 @@ pub enum DataDirError {
     },
     /// The data belong to somebody else.
     #[error(
-        "{} belongs to user {owner}, but PostgreSQL would run as {user}\n\
-         name that user (--run-as {owner}, or run_as in node.toml), or give the files away: chown -R {user} {}",
-        path.display(), path.display()
+        "{} belongs to user {owner}, but PostgreSQL would run as {user}\n{}give the files to {user}: chown -R {user} {}",
+        path.display(), name_owner(owner), path.display()
     )]
     WrongOwner {
         /// PostgreSQL's data directory.
@@ -182,7 +196,7 @@ impl DataDirError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "\nchoose a directory that you may write, (--data DIR, or data in node.toml)"
+            "\nchoose a directory that you can write to (--data DIR, or data in node.toml)"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "\nthe disk is full: make room, or choose another disk (--data DIR, or data in node.toml)"
@@ -191,6 +205,14 @@ fn remedy(error: &io::Error) -> &'static str {
             "\na part of this path is a file: choose another directory (--data DIR, or data in node.toml)"
         }
         _ => "",
+    }
+}
+
+/// Another remedy, where PostgreSQL can run as the owner: it refuses to as root.
+fn name_owner(owner: &str) -> String {
+    match owner {
+        "root" => String::new(),
+        owner => format!("name that user (--run-as {owner}, or run_as in node.toml), or "),
     }
 }
 

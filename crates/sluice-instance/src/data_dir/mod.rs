@@ -40,6 +40,10 @@ pub(crate) const FIRST_NODE: &str = "node1";
 /// The folder of the node of a host.
 pub(crate) const HOST: &str = "node";
 
+/// The file beside PostgreSQL's data directory, and so in none of its backups, with the secret by which the pool says where
+/// its clients are.
+pub const POOL_SECRET: &str = "sluice.secret";
+
 /// Free space below which no data directory is created: a new one has 40 MB, and grows by its first segments of log.
 const FREE_BYTES_MIN: u64 = 200 << 20;
 
@@ -145,6 +149,7 @@ impl DataDir {
         let created = match look_at(&pgdata)? {
             Found::Nothing if !spec.layout.may_create() => false,
             Found::Nothing => {
+                check_new(&spec, &root, &pgdata)?;
                 create::create(&spec, &root, &home, &pgdata, observer)?;
                 true
             }
@@ -254,7 +259,11 @@ fn make_root(root: &Path, run_as: &RunAs) -> Result<PathBuf, DataDirError> {
 /// Whether the directory has files, and none of them shows that Sluice made it. A file system of its own has a
 /// `lost+found` from the beginning.
 fn is_foreign(root: &Path) -> io::Result<bool> {
-    if ["lock", "pgdata", "pgdata.new", FIRST_NODE, HOST].iter().any(|ours| root.join(ours).exists()) {
+    let is_lock =
+        |path: &Path| fs::read_to_string(path).is_ok_and(|pid| pid.trim().chars().all(|c| c.is_ascii_digit()));
+    if is_lock(&root.join("lock"))
+        || ["pgdata", "pgdata.new", FIRST_NODE, HOST].iter().any(|ours| root.join(ours).exists())
+    {
         return Ok(false);
     }
     let mut others = fs::read_dir(root)?.filter(|entry| entry.as_ref().map_or(true, |e| e.file_name() != "lost+found"));
@@ -315,6 +324,20 @@ pub(crate) fn open_witness(root: &Path, run_as: &RunAs) -> Result<(PathBuf, File
     check_entry(run_as, &root)?;
     make_dir(&root.join("log"), 0o700)?;
     Ok((root, lock))
+}
+
+/// Data that are missing where there have been some, as on a disk that is not mounted, are not made anew.
+fn check_new(spec: &DataDirSpec, root: &Path, pgdata: &Path) -> Result<(), DataDirError> {
+    if matches!(spec.layout, Layout::Host { .. }) {
+        // It may have been given the passwords of the cluster's roles.
+        return Ok(());
+    }
+    // Both are written when the data are there.
+    let left: Vec<_> = ["password", POOL_SECRET].into_iter().filter(|name| root.join(name).exists()).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(DataDirError::DataGone { pgdata: pgdata.to_owned(), root: root.to_owned(), left: left.join(" and ") })
 }
 
 enum Found {

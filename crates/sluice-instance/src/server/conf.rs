@@ -4,10 +4,9 @@ use std::{fs, io};
 
 use super::{PostgresConfig, StartError};
 use crate::{
-    data_dir::DataDir,
+    data_dir::{DataDir, POOL_SECRET},
     files::{self, Owner},
     secret::Password,
-    tuning::POOL_SECRET,
 };
 
 /// Writes `sluice.conf`, if the server is tuned.

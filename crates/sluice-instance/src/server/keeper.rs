@@ -317,14 +317,15 @@ impl Keeper {
                 Decision::Restart { delay, failures } => {
                     self.observer.event(Event::Restarting { delay, failures });
                     if self.stop_within(delay) {
-                        self.stopped(Instant::now(), None);
+                        self.stopped(Instant::now(), None, None);
                         return None;
                     }
                 }
                 Decision::GiveUp { failures } => {
                     self.remove_groups();
                     self.shared.set(State::Failed { error: error.clone() });
-                    self.observer.event(Event::GaveUp { failures, error });
+                    let stable_after = self.config.restart.stable_after;
+                    self.observer.event(Event::GaveUp { failures, stable_after, error });
                     return None;
                 }
             }
@@ -354,16 +355,17 @@ impl Keeper {
                     StopMode::Fast => mode = StopMode::Immediate,
                     StopMode::Immediate => mode = StopMode::Kill,
                     // It hangs in the kernel: nothing more can be done from here.
-                    StopMode::Kill => return self.stopped(begin, Some(mode)),
+                    StopMode::Kill => return self.stopped(begin, Some(mode), None),
                 },
             }
         }
-        // It has ended; its status tells nothing new.
-        let _ = server.child.wait();
+        // It has ended, and the status of one that was made to do so in haste tells nothing new.
+        let status = server.child.wait().ok();
+        let failed = status.filter(|status| mode == StopMode::Fast && !status.success());
         if mode == StopMode::Kill {
             orphans::end_all(self.config.data_dir.pgdata(), Duration::ZERO, &[Signal::SIGKILL]);
         }
-        self.stopped(begin, Some(mode));
+        self.stopped(begin, Some(mode), failed);
     }
 
     /// Waits for the end, or for a reason to be harder than `mode`.
@@ -382,11 +384,11 @@ impl Keeper {
         }
     }
 
-    fn stopped(&self, begin: Instant, mode: Option<StopMode>) {
+    fn stopped(&self, begin: Instant, mode: Option<StopMode>, failed: Option<ExitStatus>) {
         let took = begin.elapsed();
         self.remove_groups();
-        self.shared.set(State::Stopped(StopReport { mode, took }));
-        self.observer.event(Event::Stopped { took });
+        self.shared.set(State::Stopped(StopReport { mode, took, failed }));
+        self.observer.event(Event::Stopped { took, failed });
     }
 
     fn signal(&self, server: &mut Server, mode: StopMode) {

@@ -13,6 +13,7 @@ pub(crate) mod log_file;
 mod restart;
 
 use std::{
+    process::ExitStatus,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Sender},
@@ -33,6 +34,9 @@ pub struct StopReport {
     pub mode: Option<StopMode>,
     /// From the request to the end of the postmaster.
     pub took: Duration,
+    /// The status of a PostgreSQL that did not shut down in order though it was asked to, as on a full disk; the next
+    /// start recovers its data.
+    pub failed: Option<ExitStatus>,
 }
 
 /// The state of a server.
@@ -186,7 +190,7 @@ impl Postgres {
         self.request_stop(mode);
         match self.shared.wait(self.stop_time_max, State::is_final) {
             Some(State::Stopped(report)) => report,
-            _ => StopReport { mode: None, took: begin.elapsed() },
+            _ => StopReport { mode: None, took: begin.elapsed(), failed: None },
         }
     }
 

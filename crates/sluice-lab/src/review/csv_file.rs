@@ -48,6 +48,12 @@ pub enum CsvError {
         /// The value found there.
         value: String,
     },
+    /// A first line, and no others.
+    #[error("{file}: there are no settings in it\n{REMEDY}")]
+    Empty {
+        /// The file.
+        file: String,
+    },
     /// More lines than there are settings.
     #[error("{file}: more than {ROWS_MAX} lines\n{REMEDY}")]
     TooLong {
@@ -95,6 +101,9 @@ pub fn read(file: &str, input: impl Read) -> Result<Snapshot, CsvError> {
         }
         let line = Line { columns: &columns, record: &record };
         snapshot.settings.push(setting(file, &line, of_2015)?);
+    }
+    if snapshot.settings.is_empty() {
+        return Err(CsvError::Empty { file: file.to_owned() });
     }
     note_version(&mut snapshot);
     if of_2015 {
@@ -163,6 +172,7 @@ mod tests {
         for (text, expected) in [
             ("", "names no column name"),
             ("setting,unit\n1,s\n", "s.csv: its first line names no column name"),
+            ("name,setting\n", "s.csv: there are no settings in it"),
             ("name,setting\na\n", "s.csv: CSV error"),
             ("name,setting,min_val\na,1,x\n", "s.csv: line 2: min_val is \"x\", which is no number"),
         ] {

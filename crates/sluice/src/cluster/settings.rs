@@ -269,7 +269,7 @@ pub(super) fn check_slots(now: &Value, change: &Value) -> Result<()> {
         match said("type") {
             Some("physical") => continue,
             Some("logical") => {}
-            Some(other) => bail!("slots.{name}.type={other} is nothing that Patroni takes\nwrite {example}"),
+            Some(other) => bail!("slots.{name}.type={other} is not a value that Patroni accepts\nwrite {example}"),
             None => bail!("slots.{name} has no type\nwrite {example}"),
         }
         if let Some(missing) = ["database", "plugin"].into_iter().find(|key| said(key).is_none_or(str::is_empty)) {
@@ -365,7 +365,7 @@ impl Kind {
         };
         match read {
             Some(value) => Ok(value),
-            None => bail!("{name}={value} is nothing that Patroni takes\nallowed is {}", self.allows()),
+            None => bail!("{name}={value} is not a value that Patroni accepts\nallowed is {}", self.allows()),
         }
     }
 }
@@ -401,7 +401,7 @@ mod tests {
             (&now, json!({ "app": null }), None),
             (&now, json!({ "app": { "plugin": null } }), Some("slots.app has no plugin")),
             (&logical, json!({ "app": {} }), Some("slots.app has no type")),
-            (&logical, json!({ "app": { "type": "other" } }), Some("slots.app.type=other is nothing")),
+            (&logical, json!({ "app": { "type": "other" } }), Some("slots.app.type=other is not a value")),
             (&logical, json!({ "app": { "type": "logical", "plugin": "sluice" } }), Some("slots.app has no database")),
             (&logical, json!({ "App": app }), Some("slots.App: a slot's name")),
             (&json!({}), json!({ "app": app }), Some("wal_level is replica")),

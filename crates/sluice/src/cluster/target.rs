@@ -395,8 +395,8 @@ pub(super) fn named<'a>(members: &'a Members, name: &str) -> Result<&'a Member> 
     members.named(name).ok_or_else(|| {
         let names: Vec<_> = members.members.iter().map(|member| &*member.name).collect();
         anyhow!(
-            "there is no node {name:?} in the cluster\nits nodes are {}; one whose Patroni does not answer is forgotten when its \
-             lease has ended, and is back with it",
+            "there is no node {name:?} in the cluster\nits nodes are {}; one whose Patroni stops answering is dropped from this \
+             list when its lease expires, and is listed again once it answers",
             names.join(", ")
         )
     })

@@ -114,3 +114,20 @@ fn what_is_included_behind_a_tab_is_read() {
     let pair = Pair::start("auth_type = md5\nauth_file = @/users.txt\n%include\t@/more.ini", &files);
     assert_eq!(pair.ask("user=ann dbname=forced", "SELECT 1"), ["1", "1"]);
 }
+
+#[test]
+fn a_limit_of_0_at_a_database_is_that_of_all() {
+    let settings = "auth_type = trust\nauth_file = @/users.txt\nmax_db_connections = 2\nquery_wait_timeout = 1";
+    let pair = Pair::of(["max_db_connections=0", ""], settings, &[("users.txt", USERS)]);
+    for port in pair.ports {
+        let mut config = postgres::Config::new();
+        config.host("127.0.0.1").port(port).user("ann").dbname("forced");
+        let ask = || {
+            let mut client = config.connect(postgres::NoTls)?;
+            client.simple_query("SELECT 1").map(|_| client)
+        };
+        let held = [ask().unwrap(), ask().unwrap()];
+        assert!(ask().is_err(), "a third server, {}", port == pair.ports[1]);
+        drop(held);
+    }
+}

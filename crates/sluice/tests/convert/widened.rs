@@ -15,6 +15,8 @@ use super::{Running, bouncer, sluice, write_for_postgres};
 /// Both pools in front of a database, by the same settings but for their ports.
 pub(super) struct Pair {
     place: TempDir,
+    /// A role whom the server trusts.
+    pub(super) role: String,
     /// PgBouncer's, and Sluice's.
     pub(super) ports: [u16; 2],
     /// Notes on what clients may notice.
@@ -29,10 +31,19 @@ impl Pair {
     /// Starts both with the settings of `[pgbouncer]` and files beside, `@` for their folder. All clients of the
     /// database `forced` are one role.
     pub(super) fn start(settings: &str, files: &[(&str, &str)]) -> Self {
+        Self::of([""; 2], settings, files)
+    }
+
+    /// The same with these settings of the databases `forced` and `own`, where `ASKS` is another role that the server
+    /// trusts.
+    pub(super) fn of([forced, own]: [&str; 2], settings: &str, files: &[(&str, &str)]) -> Self {
         let server = TestServer::shared(Version::V15);
         let database = server.database();
         let role = &database.name;
-        server.execute(&format!("CREATE ROLE {role} LOGIN IN ROLE trusted"));
+        let asks = format!("{role}_asks");
+        for role in [role, &asks] {
+            server.execute(&format!("CREATE ROLE {role} LOGIN IN ROLE trusted"));
+        }
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let owner = server.socket_dir().join(format!(".s.PGSQL.{}", server.port()));
@@ -45,10 +56,11 @@ impl Pair {
         for (path, port) in [(&theirs, ports[0]), (&ini, ports[1])] {
             let host = format!("host={} port={}", server.socket_dir().display(), server.port());
             let text = format!(
-                "[databases]\nforced = {host} dbname={role} user={role}\nown = {host} dbname={role}\n\
+                "[databases]\nforced = {host} dbname={role} user={role} {forced}\nown = {host} dbname={role} {own}\n\
                  [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir = {folder}\n{}\n",
                 settings.replace('@', &folder),
             );
+            let text = text.replace("ASKS", &asks);
             write_for_postgres(path, &text, &owner);
         }
         let toml = place.path().join("sluice.toml");
@@ -68,7 +80,7 @@ impl Pair {
             }
             both
         });
-        Self { place, ports, notes, said, running }
+        Self { place, role: role.clone(), ports, notes, said, running }
     }
 
     /// Whether a client gets in at PgBouncer, and at Sluice.
@@ -208,6 +220,29 @@ fn hashes_in_capitals_are_passwords_to_pgbouncer_and_let_nobody_in_here() {
     assert_eq!(pair.lets_in("ann", "secret", "forced", false), [false; 2]);
     assert_eq!(pair.lets_in("ann", hash, "forced", false), [true, false]);
     assert_eq!(pair.said, [""; 0]);
+}
+
+#[test]
+fn by_look_ups_of_single_databases() {
+    let query = "auth_query = SELECT rolname, 'md5' || md5('secret' || rolname) FROM pg_roles WHERE rolname = $1";
+    let settings = format!("auth_type = md5\nauth_file = @/users.txt\n{query}");
+    let pair = Pair::of(["", "auth_user=ASKS"], &settings, &[("users.txt", USERS)]);
+    let lets_in = |password, name| pair.lets_in(&pair.role, password, name, false);
+    assert_eq!(lets_in("secret", "own"), [true; 2], "{:?}", pair.notes);
+    assert_eq!(lets_in("wrong", "own"), [false; 2]);
+    assert_eq!(lets_in("secret", "forced"), [false, true]);
+    assert!(
+        pair.said.len() == 1 && pair.said[0].contains("for \"forced\" PgBouncer looks nobody up"),
+        "{:?}",
+        pair.said
+    );
+    // Of two that differ, none is taken.
+    let pair = Pair::of(["auth_user=postgres", "auth_user=ASKS"], &settings, &[("users.txt", USERS)]);
+    assert_eq!(pair.lets_in(&pair.role, "secret", "own", false), [true, false]);
+    assert_eq!(pair.lets_in("ann", "secret", "forced", false), [true; 2]);
+    assert_eq!(pair.said, [""; 0]);
+    let is_said = pair.notes.iter().any(|note| note.contains("TURNED AWAY") && note.contains("FROM pg_roles"));
+    assert!(is_said, "{:?}", pair.notes);
 }
 
 #[test]

@@ -107,6 +107,13 @@ fn settings(hosts: &Hosts, host: usize) {
     fs::write(&file, of_other).unwrap();
     let (said, is_good) = hosts.command(host, &["check"]);
     assert!(!is_good && said.contains("tls.cert_file") && said.contains("sluice node ca"), "{said}");
+    // A key that others may read is no bad certificate.
+    let key = hosts.ca(&format!("{}/node.key", name(host)));
+    fs::write(&file, &text).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let (said, is_good) = hosts.command(host, &["check"]);
+    assert!(!is_good && said.contains("chmod 0600") && !said.contains("sluice node ca"), "{said}");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&file, text.replace("address = ", "adress = ")).unwrap();
     let (said, is_good) = hosts.command(host, &["check"]);
     assert!(!is_good && said.contains("did you mean address?") && said.contains(&file.display().to_string()), "{said}");

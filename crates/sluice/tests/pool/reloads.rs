@@ -128,6 +128,7 @@ fn a_configuration_that_can_not_be_is_not_gone_by(case: Case) {
     assert!(pool.reload(&config(case).size(3)).contains("nothing has changed"));
     let words = pool.reload(&config(case).size(3).workers(2));
     assert!(words.contains("\"workers\" has changed, which counts after a restart only"), "{words}");
+    assert!(words.contains("no change takes effect now") && !words.contains("nothing has changed"), "{words}");
 }
 
 /// Two servers with the same database; a table says which is which.

@@ -11,7 +11,7 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 use sluice_config::NodeConfig;
-use sluice_tls::Expiry;
+use sluice_tls::{Expiry, FileError, MakeError};
 
 use super::super::{error::ClusterError, folder::make_dir, rest, tls::TlsFiles};
 use crate::{
@@ -44,7 +44,27 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), ClusterError> {
         let why = format!("its common name is not {}", own.name);
         return Err(bad("cert_file", &files.cert, why));
     }
-    rest::client_tls(&files).map(drop).map_err(|error| bad("key_file", &files.key, error.to_string()))
+    rest::client_tls(&files).map(drop).map_err(|error| match error {
+        MakeError::File(error) => bad_file(config, &files, &error),
+        error => bad("key_file", &files.key, error.to_string()),
+    })
+}
+
+/// A file that can't be used as it is, which the fault names; other certificates are no remedy.
+fn bad_file(config: &NodeConfig, files: &TlsFiles, fault: &FileError) -> ClusterError {
+    let why = format!("tls.{}: {fault}\n{}", key_of(files, &fault.path), fault.remedy);
+    ClusterError::BadFile { path: config.file.clone(), why }
+}
+
+/// The key of `[tls]` that names a file.
+fn key_of(files: &TlsFiles, path: &Path) -> &'static str {
+    if path == files.ca {
+        "ca_file"
+    } else if path == files.cert {
+        "cert_file"
+    } else {
+        "key_file"
+    }
 }
 
 /// Warnings of certificates that end soon, by the host's file; each with its date and the remedy.

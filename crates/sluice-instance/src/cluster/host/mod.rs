@@ -203,7 +203,7 @@ impl Host {
         let haste = || StopMode::of(self.haste.load(Ordering::Relaxed));
         let mode = self.data.as_ref().and_then(|(_, keeper)| keeper.stop(&haste));
         stop_etcd(&self.etcd);
-        StopReport { mode, took: begin.elapsed() }
+        StopReport { mode, took: begin.elapsed(), failed: None }
     }
 
     /// Asks a stop that is under way to be harder, without waiting for it.

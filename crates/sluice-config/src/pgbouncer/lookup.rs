@@ -1,0 +1,221 @@
+//! The look-up of users (`auth_user`, `auth_query`, `auth_dbname`), of which PgBouncer has one for each database, and
+//! Sluice one.
+
+use toml_edit::{Item, value};
+
+use super::{Conversion, Entry};
+
+/// The settings, and their keys of `[auth.lookup]`.
+const KEYS: [(&str, &str); 3] = [("auth_user", "user"), ("auth_query", "query"), ("auth_dbname", "database")];
+
+/// The values of the settings, in that order.
+type Values = [Option<String>; 3];
+
+/// The look-up of a line of `[databases]`.
+#[derive(Debug)]
+pub(super) struct OfDatabase {
+    line: usize,
+    pub(super) database: String,
+    values: Values,
+}
+
+impl OfDatabase {
+    pub(super) fn new(entry: &Entry) -> Self {
+        Self { line: entry.line, database: entry.key.clone(), values: Values::default() }
+    }
+
+    /// Takes a setting of the database's own.
+    pub(super) fn take(&mut self, setting: &str, text: &str) {
+        if let Some(at) = KEYS.iter().position(|(known, _)| *known == setting).filter(|_| !text.is_empty()) {
+            self.values[at] = Some(text.to_owned());
+        }
+    }
+
+    fn user(&self) -> Option<&str> {
+        self.values[0].as_deref()
+    }
+}
+
+impl Conversion {
+    /// Chooses the one look-up, and says which databases have another one, or none; whether it asks in each client's own
+    /// database with PgBouncer.
+    pub(super) fn lookup(&mut self) -> bool {
+        let of_all = KEYS.map(|(_, key)| self.lookup.get(key).and_then(Item::as_str).map(str::to_owned));
+        let mut lookups = std::mem::take(&mut self.lookups);
+        for it in &mut lookups {
+            for (own, of_all) in it.values.iter_mut().zip(&of_all) {
+                if own.is_none() {
+                    own.clone_from(of_all);
+                }
+            }
+        }
+        let chosen = choose(&lookups, &of_all);
+        self.lookup.clear();
+        for ((_, key), chosen) in KEYS.iter().zip(&chosen) {
+            if let Some(chosen) = chosen {
+                self.lookup.insert(key, value(chosen.as_str()));
+            }
+        }
+        let asks_everywhere = chosen[2].is_none();
+        if chosen[0].is_none() {
+            self.lookup.clear();
+            match lookups.iter().any(|it| it.user().is_some()) {
+                true => self.turned_away(&lookups),
+                false if lookups.iter().any(|it| it.values[1].is_some()) || of_all[1].is_some() => {
+                    self.say(None, "auth_query", "no effect without auth_user", false);
+                }
+                false => {}
+            }
+            return asks_everywhere;
+        }
+        if self.admin.contains_key("users") || self.admin.contains_key("stats_users") {
+            let what = "at its console PgBouncer looks nobody up, and Sluice does: have \
+                        each of admin_users and stats_users stand in auth_file";
+            self.first(None, "admin_users", what);
+        }
+        self.looked_up_otherwise(&lookups, &chosen);
+        if asks_everywhere {
+            self.place_to_ask(&lookups, &chosen);
+        }
+        let what = "unless the server lets the role in without one, write its password to a file, and name that by \
+                    password_file under [auth.lookup]: it is not taken from auth_file";
+        self.say(None, "auth_user", what, true);
+        asks_everywhere
+    }
+
+    /// Says that there are several look-ups, none of which is that of all databases.
+    fn turned_away(&mut self, lookups: &[OfDatabase]) {
+        let mut kinds: Vec<(&Values, Vec<String>)> = Vec::new();
+        for it in lookups.iter().filter(|it| it.user().is_some()) {
+            let name = format!("{:?}", it.database);
+            match kinds.iter_mut().find(|(values, _)| **values == it.values) {
+                Some((_, names)) => names.push(name),
+                None => kinds.push((&it.values, vec![name])),
+            }
+        }
+        let described = kinds.iter().map(|(values, names)| {
+            let keys =
+                KEYS.iter().zip(*values).filter_map(|((_, key), it)| Some(format!("{key} = {:?}", it.as_ref()?)));
+            format!("{} for {}", keys.collect::<Vec<_>>().join(", "), names.join(", "))
+        });
+        let what = format!(
+            "CLIENTS THAT ARE NOT IN auth_file ARE TURNED AWAY: PgBouncer looks them up by a user that differs between \
+             databases, and Sluice by one for all. Add them to the users_file, or choose one look-up for [auth.lookup]: {}",
+            described.collect::<Vec<_>>().join("; ")
+        );
+        self.say(None, "auth_user", what, true);
+    }
+
+    /// Says which databases have another look-up than the chosen one, or none.
+    fn looked_up_otherwise(&mut self, lookups: &[OfDatabase], chosen: &Values) {
+        let mut without = Vec::new();
+        for it in lookups {
+            if it.user().is_none() {
+                without.push(format!("{:?}", it.database));
+                continue;
+            }
+            let differs = KEYS.iter().zip(it.values.iter().zip(chosen)).filter(|(_, (own, chosen))| own != chosen);
+            let differs: Vec<_> = differs.map(|((setting, _), _)| *setting).collect();
+            if !differs.is_empty() {
+                let what = format!(
+                    "{}: there is one look-up for all databases, which may find other users: see [auth.lookup]",
+                    differs.join(", ")
+                );
+                self.first(Some(it.line), &it.database, &what);
+            }
+        }
+        if !without.is_empty() {
+            let what = format!(
+                "for {} PgBouncer looks nobody up, and Sluice does, as for the others. Have rules in an hba_file name the \
+                 users of these databases",
+                without.join(", ")
+            );
+            self.first(None, "auth_user", &what);
+        }
+    }
+
+    /// Chooses the database to ask in, where PgBouncer asks in each client's own.
+    fn place_to_ask(&mut self, lookups: &[OfDatabase], chosen: &Values) {
+        let mut asked = lookups.iter().filter(|it| it.user() == chosen[0].as_deref());
+        let named = asked.next().or(lookups.first()).map_or("*", |it| it.database.as_str());
+        let database = if named == "*" { "postgres" } else { named };
+        self.lookup.insert("database", value(database));
+        if named != "*" && asked.next().is_none() {
+            return;
+        }
+        let what = format!("asked in the database {database:?} only, where PgBouncer asks in each client's own");
+        if self.lookup.contains_key("query") {
+            self.first(None, "auth_query", &format!("{what}: the query may find other users there"));
+        } else {
+            self.say(None, "auth_query", what, true);
+        }
+    }
+}
+
+/// The look-up that stands for all: that of `[pgbouncer]` where a database has it, else the only one that databases have;
+/// without a user if there is none, or several.
+fn choose(lookups: &[OfDatabase], of_all: &Values) -> Values {
+    let with_user: Vec<_> = lookups.iter().filter(|it| it.user().is_some()).collect();
+    let Some(first) = with_user.first() else { return of_all.clone() };
+    let has =
+        |at: usize, wanted: &Option<String>, among: &[&OfDatabase]| among.iter().any(|it| it.values[at] == *wanted);
+    let user = if has(0, &of_all[0], &with_user) {
+        &of_all[0]
+    } else if with_user.iter().all(|it| it.user() == first.user()) {
+        &first.values[0]
+    } else {
+        return Values::default();
+    };
+    let alike: Vec<_> = with_user.into_iter().filter(|it| it.values[0] == *user).collect();
+    let of = |at: usize| if has(at, &of_all[at], &alike) { &of_all[at] } else { &alike[0].values[at] };
+    [user.clone(), of(1).clone(), of(2).clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Converted, convert};
+
+    #[test]
+    fn users_whom_single_databases_look_up_are_looked_up() {
+        let of = |databases: &str, settings: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let text =
+                format!("[databases]\n{databases}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nauth_type = md5\n{settings}");
+            std::fs::write(file.path(), text).unwrap();
+            let Converted { toml, notes } = convert(file.path()).unwrap();
+            let lookup =
+                toml.split("\n[auth.lookup]\n").nth(1).map(|rest| rest.split("\n\n").next().unwrap().to_owned());
+            let first = notes.iter().filter(|note| note.widens).map(ToString::to_string).collect::<Vec<_>>();
+            (lookup.unwrap_or_default(), first, toml)
+        };
+        let query = "auth_query = SELECT usename, passwd FROM users($1)\n";
+        let same = "user = \"asks\"\nquery = \"SELECT usename, passwd FROM users($1)\"\ndatabase = \"a\"";
+        // PgBouncer asks in the same place.
+        let (lookup, first, toml) = of("a = auth_user=asks", query);
+        assert_eq!((&*lookup, &first[..]), (same, &[][..]));
+        assert!(!toml.contains("no effect"), "{toml}");
+        let (lookup, first, _) = of("z = host=x\na = auth_user=asks", query);
+        assert_eq!(lookup, same);
+        assert!(first.len() == 1 && first[0].contains("for \"z\" PgBouncer looks nobody up"), "{first:?}");
+        let (lookup, first, _) = of("a = auth_user=asks\nb = auth_user=asks", query);
+        assert_eq!(lookup, same);
+        assert!(first.len() == 1 && first[0].contains("asked in the database \"a\" only"), "{first:?}");
+        // That of all counts where a database has it.
+        let (lookup, first, _) = of("a =\nb = auth_user=other", "auth_user = asks\n");
+        assert_eq!(lookup, "user = \"asks\"\ndatabase = \"a\"");
+        assert!(
+            first.len() == 1 && first[0].starts_with("line 3, b: ") && first[0].contains("auth_user: "),
+            "{first:?}"
+        );
+        let (lookup, first, _) = of("a = auth_user=asks auth_dbname=c auth_query='SELECT 1'\nc = auth_user=asks", "");
+        assert_eq!(lookup, "user = \"asks\"\ndatabase = \"a\"");
+        assert!(first.len() == 1 && first[0].contains("auth_query, auth_dbname: "), "{first:?}");
+        // Of several, none is right for all.
+        let (lookup, first, toml) = of("a = auth_user=asks\nb = auth_user=other", query);
+        assert_eq!((&*lookup, &first[..]), ("", &[][..]));
+        let said = "user = \"asks\", query = \"SELECT usename, passwd FROM users($1)\" for \"a\"; user = \"other\", ";
+        assert!(toml.lines().any(|line| line.starts_with("# auth_user: CLIENTS ") && line.contains(said)), "{toml}");
+        let (lookup, _, toml) = of("a = auth_query='SELECT 1'", "");
+        assert!(lookup.is_empty() && !toml.contains("TURNED AWAY"), "{toml}");
+    }
+}
