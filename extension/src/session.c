@@ -128,10 +128,11 @@ session_at_end(XactEvent event)
 				if (event == XACT_EVENT_ABORT)
 					session_note_customs();
 			}
-			if ((session_notes.may_have_changed || session_notes.used_sequence || was_asked_inside ||
-				 session_any_name_is_gone()) && has_client())
+			if ((session_notes.may_have_changed || session_notes.used_sequence ||
+				 session_notes.called_first_function || was_asked_inside || session_any_name_is_gone()) &&
+				has_client())
 				sluice_flag_for_report(SESSION_SETTING);
-			was_asked_inside = false;
+			was_asked_inside = session_notes.called_first_function = false;
 			session_notes.may_have_changed = session_notes.changed_objects = false;
 			session_notes.called_set_config = session_notes.used_sequence = false;
 			break;

@@ -21,8 +21,10 @@ typedef struct SessionNotes
 	bool		may_have_changed;
 	/* called set_config(), */
 	bool		called_set_config;
-	/* created, changed or dropped any object. */
+	/* created, changed or dropped any object, */
 	bool		changed_objects;
+	/* called the session's first function that is not one of PostgreSQL's own. */
+	bool		called_first_function;
 
 	/* Events whose traces can't be looked up: noted at once, some for good. */
 	bool		has_sequence;

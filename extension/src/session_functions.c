@@ -237,8 +237,9 @@ note_call(Oid function)
 {
 	if (function < FirstNormalObjectId)
 		return;
+	/* That alone is no change of what the session holds: what the function does, the other hooks see. */
 	if (!session_notes.has_called_function)
-		session_notes.has_called_function = session_notes.may_have_changed = true;
+		session_notes.has_called_function = session_notes.called_first_function = true;
 	note_unseen(known_function(function));
 }
 

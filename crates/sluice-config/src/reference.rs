@@ -193,7 +193,9 @@ causal_reads = \"global\"
 ```
 
 - `\"global\"`: what any client of this pool's process was told to be committed. What others commit (another process, a
-  connection past the pool) is found a second later, as well as what was committed before this process began.
+  connection past the pool) is found a second later, as well as what was committed before this process began. Where the
+  primary's log can't be looked at for 5 seconds (its Patroni does not answer), transactions are run at the primary until
+  it can; readers stay where they are while no primary is known.
 - `\"local\"`, for [read-only transactions](#read-only-transactions-at-standbys): what the client itself has committed.
   A client that has written nothing waits for nothing.
 - The primary says with each commit where that is in its log, by [Sluice's extension](../session-report.md). Without the
@@ -234,9 +236,11 @@ What may differ from the primary:
   table (`SELECT last_value FROM s`) may be 32 values ahead: PostgreSQL logs so many at once.
 - PostgreSQL may cancel a query for what it has to replay (40001), and refuses some of what a read-only transaction may do at
   a primary, by its own words (\"… during recovery\"): `LISTEN`, `NOTIFY`, `LOCK TABLE` in the stronger modes,
-  `PREPARE TRANSACTION`, `pg_export_snapshot()`, transaction ids, and unlogged tables.
+  `PREPARE TRANSACTION`, `REINDEX`, `ANALYZE`, `pg_export_snapshot()`, transaction ids, unlogged tables, and on
+  PostgreSQL 15, where a read-only transaction may make large objects, `lo_create()` and `lo_from_bytea()`.
 - A transaction can't leave anything in its session that can't follow it: SQL's `PREPARE`, a cursor `WITH HOLD`, a session's
-  advisory lock. The client is disconnected (0A000) at its end. Advisory locks in a statement's text are refused by the
+  advisory lock. The client is disconnected (0A000) at its end. What has failed has left nothing, but for the seed of a
+  statement that failed behind its `setseed()`, which is forgotten. Advisory locks in a statement's text are refused by the
   same code; one that a function takes is a lock at that standby alone.
 - What stands behind the COMMIT in the same text, or before the Sync of the same batch, is still the standby's: what writes is
   refused (25006). So is what `COMMIT AND CHAIN` begins, which can't be made a transaction that writes (0A000).

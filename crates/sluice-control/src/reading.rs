@@ -143,6 +143,9 @@ pub enum Unfit {
     /// It is out of recovery.
     #[error("it is the primary")]
     Primary,
+    /// It is in recovery, and there is no other primary.
+    #[error("it is the last known primary, and in recovery: it is not one yet, or not any more")]
+    LastPrimary,
     /// The cluster's primary has never been seen.
     #[error("the cluster's primary is not known, so nobody can say how far it is behind")]
     NoPrimary,
@@ -237,8 +240,7 @@ impl Reading {
         };
         let primary = primary.ok_or(Unfit::NoPrimary)?;
         if primary.address == node.address {
-            // It has not begun to be one, or is none any more.
-            return Err(Unfit::Primary);
+            return Err(Unfit::LastPrimary);
         }
         if standby.system != primary.system {
             return Err(Unfit::OtherSystem);

@@ -132,7 +132,7 @@ pub struct Session {
     /// The settings in place for it.
     pub profile: Profile,
     /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
-    pub generation: Generation,
+    generation: Generation,
     /// The changes to roles that there had been when it last set one.
     pub role_set_at: u64,
     /// The parameters that its server is opened with.
@@ -324,11 +324,13 @@ impl Client {
 impl Session {
     /// A session without a server.
     pub fn new(pool: Arc<Pool>, profile: Profile, startup: StartupParameters) -> Self {
+        let generation = pool.log_ins.generation();
+        pool.state().standings.enter(generation);
         Self {
             start: profile.clone(),
             told: Arc::default(),
             profile,
-            generation: pool.log_ins.generation(),
+            generation,
             role_set_at: pool.log_ins.changes(),
             startup,
             pool,
@@ -361,12 +363,35 @@ impl Session {
         }
     }
 
-    /// It goes on in another pool, without a server. Whatever that pool's server is like is new to it.
+    /// It goes on in another pool, without a server.
     pub fn move_to(&mut self, pool: Arc<Pool>) {
+        debug_assert!(!self.reads.is_away(), "it is at home where it comes to have another one");
+        self.pool.state().standings.leave(self.generation);
+        self.be_in(pool);
+        self.pool.state().standings.enter(self.generation);
+    }
+
+    /// It is in that pool from now on. Whatever that one's server is like is new to it.
+    fn be_in(&mut self, pool: Arc<Pool>) {
         debug_assert_eq!(self.link, Link::None, "a client with a server is where that server is");
         self.generation = pool.log_ins.generation();
         self.pool = pool;
         self.forget_server();
+    }
+
+    /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// It has had a server, or what one has said, of that generation.
+    pub fn goes_by(&mut self, generation: Generation) {
+        let before = std::mem::replace(&mut self.generation, generation);
+        if before != generation && !self.reads.is_away() {
+            let mut state = self.pool.state();
+            state.standings.enter(generation);
+            state.standings.leave(before);
+        }
     }
 
     /// The transaction status of a client without a server.

@@ -30,20 +30,26 @@ pub struct Opened {
 }
 
 /// The log-ins to one server's address; all pools of it share this.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogIns {
     changes: AtomicU64,
     /// The transactions that change them.
     changing: AtomicU32,
     /// The changes at all addresses, for the sake of secrets.
     everywhere: Arc<AtomicU64>,
+    /// At a standby: the changes at its primary that count here, too; [`NONE`] while none are known.
+    followed: AtomicU64,
 }
+
+/// No number of changes.
+const NONE: u64 = u64::MAX;
 
 impl LogIns {
     /// Those to one address; the changes there are counted in `everywhere`, too. `number` is another one for each
     /// address, so that no generation of one is a generation of another.
     pub fn new(everywhere: Arc<AtomicU64>, number: u32) -> Self {
-        Self { changes: AtomicU64::new(u64::from(number) << 32), everywhere, ..Self::default() }
+        let [changes, followed] = [u64::from(number) << 32, NONE].map(AtomicU64::new);
+        Self { changes, changing: AtomicU32::default(), everywhere, followed }
     }
 
     /// The generation of whoever logs in now.
@@ -72,6 +78,23 @@ impl LogIns {
         self.everywhere.fetch_add(1, Ordering::AcqRel);
         self.changing.fetch_sub(1, Ordering::AcqRel);
     }
+
+    /// A standby's log-ins go by what its primary's go by: connections that were opened before the last change there are
+    /// not for clients that come now.
+    pub fn follow(&self, primary: &Self) {
+        let changes = primary.changes();
+        if std::ptr::eq(self, primary) || [NONE, changes].contains(&self.followed.swap(changes, Ordering::AcqRel)) {
+            return;
+        }
+        self.begin_change();
+        self.end_change();
+    }
+}
+
+impl Default for LogIns {
+    fn default() -> Self {
+        Self::new(Arc::default(), 0)
+    }
 }
 
 #[cfg(test)]
@@ -90,5 +113,27 @@ mod tests {
         other.begin_change();
         other.end_change();
         assert_eq!(everywhere.load(Ordering::Acquire), 2);
+    }
+
+    #[test]
+    fn a_standby_counts_each_change_of_its_primary_once_whatever_pools_it_has() {
+        let [primary, standby] = [0, 1].map(|number| LogIns::new(Arc::default(), number));
+        let first = standby.generation();
+        for _ in 0..3 {
+            standby.follow(&primary);
+        }
+        assert_eq!(standby.generation(), first);
+        primary.begin_change();
+        primary.end_change();
+        standby.follow(&primary);
+        let second = standby.generation();
+        assert!(second > first);
+        standby.follow(&primary);
+        assert_eq!(standby.generation(), second);
+        let before = primary.generation();
+        for _ in 0..3 {
+            primary.follow(&primary);
+        }
+        assert_eq!(primary.generation(), before, "it has no other one to follow");
     }
 }

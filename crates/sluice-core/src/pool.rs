@@ -3,6 +3,7 @@
 //! A server is named by the worker that has its connection; who may use it is decided here and nowhere else.
 
 mod share;
+mod standings;
 mod waits;
 
 use std::{sync::Arc, time::Duration};
@@ -22,6 +23,7 @@ use crate::{
 };
 
 use share::Share;
+use standings::Standings;
 
 /// The longest wait between two attempts to connect to a cluster's primary, which clients wait for.
 const FAILOVER_BACKOFF_MAX: Duration = Duration::from_millis(200);
@@ -65,6 +67,8 @@ pub struct PoolState {
     pinned: Vec<(ServerRef, Pins)>,
     /// The times that clients have waited who were given a server.
     waits: Times,
+    /// The log-ins that its own clients go by.
+    pub standings: Standings,
     /// Its standing with the pools that it shares limits with.
     pub share: Share,
 }
@@ -202,6 +206,7 @@ impl PoolState {
             renewed_at: Time(0),
             pinned: Vec::new(),
             waits: Times::default(),
+            standings: Standings::default(),
             share: Share::default(),
         }
     }
@@ -304,8 +309,10 @@ impl PoolState {
         let is_alike = |idle: &Idle| idle.opened.generation == wants.generation;
         let find = |which: &dyn Fn(&Idle) -> bool| self.idle.iter().rposition(|idle| wants.fit(idle) && which(idle));
         let fits = find(&|idle| is_alike(idle) && is_own(idle)).or_else(|| find(&is_alike)).or_else(|| find(&|_| true));
-        // One that does not fit is closed for another, if there can be none besides.
-        let other = || (!self.idle.is_empty() && self.open >= self.settings.size).then_some(0);
+        // One that does not fit is closed for another, if there can be none besides, or nobody can want it any more.
+        let is_full = self.open >= self.settings.size;
+        let superseded = || self.superseded(wants.generation).first().copied();
+        let other = || superseded().or_else(|| (!self.idle.is_empty() && is_full).then_some(0));
         let place = fits.or_else(other)?;
         self.waits.add(Duration::ZERO);
         Some(self.idle.remove(place).server)

@@ -83,7 +83,8 @@ pub(crate) async fn control(
     let followed =
         clusters::follow(office.hub.clone(), asker.resolver.clone(), office.suspicion.clone(), tell_primaries);
     let (tell_nodes, nodes_told) = mpsc::channel(1);
-    let looked_at = nodes::follow(office.hub.clone(), asker.resolver.clone(), office.suspicion.clone(), tell_nodes);
+    let suspicion = (office.suspicion.clone(), asker.epoch);
+    let looked_at = nodes::follow(office.hub.clone(), asker.resolver.clone(), suspicion, tell_nodes);
     let told = ToldOf { rules: rules_told, primaries: primaries_told, nodes: nodes_told };
     tokio::select! {
         () = obey(control, orders, told, office) => {}

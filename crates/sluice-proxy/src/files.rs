@@ -22,7 +22,13 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         (user, secret.map(|secret| Secret::parse(&secret)))
     });
     let users = match &config.auth.lookup {
-        Some(look_up) => look_up_of(config, look_up, listed.collect()),
+        Some(look_up) => {
+            let mut listed: HashMap<_, _> = listed.collect();
+            if let Some((user, secret)) = of_console(config, look_up) {
+                listed.entry(user).or_insert(Some(secret));
+            }
+            look_up_of(config, look_up, listed)
+        }
         None => Users::Listed(listed.filter_map(|(user, secret)| Some((user, secret?))).collect()),
     };
     let databases = config.databases.iter().map(|database| Database {
@@ -91,6 +97,15 @@ pub(crate) fn addresses(config: &Config) -> Vec<Address> {
     config.databases.iter().map(|database| sockets::address(&database.server)).collect()
 }
 
+/// The user that looks secrets up, and its own, where it may use the admin console: an operator needs that most where no
+/// server can be asked.
+fn of_console(config: &Config, look_up: &LookupConfig) -> Option<(String, Secret)> {
+    let admin = config.admin.as_ref()?;
+    let may_use_it = admin.users.iter().chain(&admin.stats_users).any(|user| *user == look_up.user);
+    let password = look_up.password.as_ref().filter(|_| may_use_it)?;
+    Some((look_up.user.clone(), Secret::Plain(password.0.clone())))
+}
+
 /// Secrets are looked up on the server of the database that the configuration says, but for those that are listed.
 fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, Option<Secret>>) -> Users {
     let exact = config.databases.iter().find(|d| d.name.as_deref() == Some(&look_up.database));
@@ -114,4 +129,33 @@ fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, O
         cache: look_up.cache,
     };
     Users::LookedUp(look_up, listed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn listed(admin: &str) -> HashMap<String, Option<Secret>> {
+        let text = format!(
+            "[auth.lookup]\nuser = \"asker\"\npassword = \"its own\"\ndatabase = \"app\"\n{admin}\n[[database]]\nname = \"app\"\n"
+        );
+        let config = sluice_config::parse(&text, Path::new("sluice.toml")).expect("it is valid");
+        match configuration(&config).expect("it names no files").access.users {
+            Users::LookedUp(_, listed) => listed,
+            Users::Listed(_) => panic!("secrets are looked up"),
+        }
+    }
+
+    #[test]
+    fn the_consoles_user_whose_password_stands_there_is_not_looked_up() {
+        let own = HashMap::from([("asker".to_owned(), Some(Secret::Plain("its own".to_owned())))]);
+        for admin in ["[admin]\nusers = [\"asker\"]", "[admin]\nusers = [\"a\"]\nstats_users = [\"asker\"]"] {
+            assert_eq!(listed(admin), own, "{admin}");
+        }
+        for admin in ["", "[admin]\nusers = [\"a\"]"] {
+            assert_eq!(listed(admin), HashMap::new(), "it has no business there, so the server is asked");
+        }
+    }
 }

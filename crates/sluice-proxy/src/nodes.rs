@@ -15,7 +15,7 @@ use sluice_control::{
     cluster::{Cluster, Primary},
     reading::{Lag, Node, NodeState, Standby},
 };
-use sluice_core::{hub::Hub, lsn::Lsn};
+use sluice_core::{hub::Hub, lsn::Lsn, time::Time};
 use sluice_patroni::{AskError, Members, Own};
 use tokio::{
     sync::{mpsc, watch},
@@ -47,7 +47,14 @@ const MARKS_MAX: usize = 4096;
 pub(crate) type Told = (Arc<str>, Vec<Node>);
 
 /// Looks at the nodes of the clusters that have readers, for ever, and tells of them.
-pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Suspicion, told: mpsc::Sender<Told>) {
+///
+/// The workers' times count from `epoch`.
+pub(crate) async fn follow(
+    hub: Arc<Hub>,
+    resolver: Arc<Resolver>,
+    (suspicion, epoch): (Suspicion, std::time::Instant),
+    told: mpsc::Sender<Told>,
+) {
     let mut tasks = JoinSet::new();
     let mut followed: HashMap<Arc<str>, (Arc<Cluster>, AbortHandle)> = HashMap::new();
     loop {
@@ -67,6 +74,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
                     hub: hub.clone(),
                     resolver: resolver.clone(),
                     told: told.clone(),
+                    epoch,
                     members: BTreeMap::new(),
                     listed_at: None,
                     log: PrimaryLog::default(),
@@ -96,6 +104,7 @@ struct Watcher {
     hub: Arc<Hub>,
     resolver: Arc<Resolver>,
     told: mpsc::Sender<Told>,
+    epoch: std::time::Instant,
     /// The nodes that there are, by their names.
     members: BTreeMap<String, Member>,
     listed_at: Option<Instant>,
@@ -161,7 +170,8 @@ impl Watcher {
                 && let Some(end) = end_of_log(own, primary)
             {
                 self.log.note(begun, primary.timeline, end);
-                self.hub.tell_log(&self.cluster.name, Lsn(end));
+                let now = Time(begun.into_std().saturating_duration_since(self.epoch).as_micros() as u64);
+                self.hub.tell_log(now, &self.cluster.name, Lsn(end));
                 primary_answers = true;
             }
             said.insert(member.name.clone(), own);

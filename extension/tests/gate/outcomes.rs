@@ -34,6 +34,10 @@ fn start(version: Version) -> TestServer {
         "CREATE TABLE t (n int); CREATE TABLE s (n serial, x int); GRANT ALL ON ALL TABLES IN SCHEMA public TO app",
     );
     server.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO app");
+    server.execute(
+        "CREATE FUNCTION adds() RETURNS void LANGUAGE sql AS 'INSERT INTO t VALUES (6)';
+         CREATE FUNCTION sets() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET work_mem = ''6MB''; END'",
+    );
     server
 }
 
@@ -60,6 +64,9 @@ fn a_server_says_what_became_of_a_transaction(version: Version) {
     run(&mut client, "SELECT 1");
     assert_eq!(mark(&mut client).unwrap(), "");
     for (statement, end, expected) in [
+        // The session's first function, and again.
+        ("SELECT adds()", "COMMIT", "committed"),
+        ("SELECT adds()", "ROLLBACK", "aborted"),
         ("INSERT INTO t VALUES (1)", "COMMIT", "committed"),
         ("INSERT INTO t VALUES (2)", "ROLLBACK", "aborted"),
         ("INSERT INTO s (x) VALUES (1)", "COMMIT", "committed"),
@@ -82,6 +89,9 @@ fn a_server_says_what_became_of_a_transaction(version: Version) {
         assert!(mark(&mut client).unwrap().ends_with(" session=changed"), "{changes}");
         run(&mut client, "ROLLBACK");
     }
+    let mut fresh = session(&server).unwrap();
+    run(&mut fresh, "BEGIN; INSERT INTO t VALUES (7); SELECT sets()");
+    assert!(mark(&mut fresh).unwrap().ends_with(" session=changed"), "what the first function does is seen");
     // Within a subtransaction, without an id of its own; and a mark is never that of another block.
     run(&mut client, "BEGIN; INSERT INTO t VALUES (7)");
     let whole = mark(&mut client).unwrap();

@@ -26,7 +26,9 @@ pub(crate) static ADMIN_USERS: Key<Names> = Key {
     name: "users",
     kind: Names { count_max: 100 },
     absent: Absent::Means("nobody"),
-    meaning: "Users that may do everything there. They prove who they are like all others.",
+    meaning: "Users that may do everything there. They prove who they are like all others; but one that is the `user` of \
+              `[auth.lookup]`, with its `password` in this file or another, goes by that, so that it gets in while no \
+              server can be asked.",
 };
 
 pub(crate) static ADMIN_STATS_USERS: Key<Names> = Key {

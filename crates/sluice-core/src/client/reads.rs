@@ -49,6 +49,17 @@ impl Reads {
     }
 }
 
+/// Its own pool need not keep servers of before for it any more.
+impl Drop for Session {
+    fn drop(&mut self) {
+        let (pool, generation) = match &self.reads.away {
+            Some(away) => (&away.home, away.generation),
+            None => (&self.pool, self.generation),
+        };
+        pool.state().standings.leave(generation);
+    }
+}
+
 impl Session {
     /// Notes the end of all that it was told to be committed.
     pub fn has_written(&mut self, end: Lsn) {
@@ -59,7 +70,7 @@ impl Session {
     pub fn go_away(&mut self, pool: Arc<Pool>) {
         debug_assert!(!self.reads.is_away(), "it is in one other pool at most");
         let away = Away { home: self.pool.clone(), generation: self.generation };
-        self.move_to(pool);
+        self.be_in(pool);
         self.reads.away = Some(Box::new(away));
     }
 
@@ -68,7 +79,7 @@ impl Session {
         debug_assert!(!self.reads.is_away() || self.link == Link::None, "it leaves what it has there first");
         self.reads.catch_up = None;
         if let Some(away) = self.reads.away.take() {
-            self.move_to(away.home);
+            self.be_in(away.home);
             // It began by what log-ins came to then.
             self.generation = away.generation;
         }

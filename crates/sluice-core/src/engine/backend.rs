@@ -404,6 +404,7 @@ impl<I: Io> ServerRelay<'_, I> {
     fn executed(&mut self, tag: Option<&[u8]>) {
         self.server.exchange.copied();
         self.server.exchange.has_run();
+        self.server.session.has_run();
         if let Some(Expected::Execute { portal, rows_max }) = self.server.exchange.replies().front() {
             let (portal, rows_max) = (*portal, *rows_max);
             self.server.exchange.answered();

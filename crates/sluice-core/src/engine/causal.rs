@@ -56,7 +56,9 @@ impl Engine {
                 self.lead_to_standby(now, id, causal);
             }
         } else if pool.upstream.is_standby() {
-            match pool.acknowledged_end() {
+            // Where no primary is known, there is nobody who could say more.
+            let is_known = || !pool.may_lack_commits(now) || self.hub.spare_pool(pool).is_none();
+            match pool.acknowledged_end().filter(|_| is_known()) {
                 Some(upto) => session.reads.catch_up = Some(CatchUp { upto, until: now + causal.timeout }),
                 None => self.take_primary(now, id, io),
             }
@@ -71,14 +73,14 @@ impl Engine {
         let pool = &session.pool;
         let all = match causal.scope {
             Scope::Local => Some(Lsn::START),
-            Scope::Global => pool.acknowledged_end(),
+            Scope::Global => pool.acknowledged_end().filter(|_| !pool.may_lack_commits(now)),
         };
         let Some(all) = all.filter(|_| !session.reads.has_unknown) else { return };
         let Some(entry) = self.snapshot.database(&pool.database) else { return };
         let Some(turn) = (*serial as usize).checked_rem(entry.readers.len()) else { return };
         let Some(next) = self.hub.pool_at(pool, &entry.readers[turn].address) else { return };
         let upto = all.max(session.reads.written);
-        next.replay_log_ins_of(pool);
+        next.log_ins.follow(&pool.log_ins);
         session.go_away(next);
         session.reads.catch_up = Some(CatchUp { upto, until: now + causal.timeout });
     }
@@ -190,6 +192,11 @@ impl Pool {
     fn acknowledged_end(&self) -> Option<Lsn> {
         self.acknowledged.as_ref()?.end()
     }
+
+    /// Whether others may have committed long ago what is not known here.
+    fn may_lack_commits(&self, now: Time) -> bool {
+        self.acknowledged.as_ref().is_some_and(|acknowledged| acknowledged.is_old(now))
+    }
 }
 
 impl<'a, I: Io> ClientRelay<'a, I> {
@@ -231,7 +238,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !self.session.reads.is_away() || !self.session.pool.upstream.is_standby() {
             return None;
         }
-        let locks = |text: &[u8]| text.windows(ADVISORY.len()).any(|part| part.eq_ignore_ascii_case(ADVISORY));
+        // PostgreSQL refuses it in a block that has failed, unless its own text ends that block first.
+        let has_failed = self.server.as_deref().is_some_and(Server::has_failed_block);
+        let may_run = |text: &[u8]| !has_failed || text.contains(&b';');
+        let names = |text: &[u8]| text.windows(ADVISORY.len()).any(|part| part.eq_ignore_ascii_case(ADVISORY));
+        let locks = |text: &[u8]| may_run(text) && names(text);
         self.has_text(seen, locks).then(|| {
             let error =
                 "an advisory lock in a transaction that was led to a standby would be one of that standby alone";

@@ -138,6 +138,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if let Some(step) = self.prepare_for(effects, b"") {
             return step;
         }
+        // Its answer has no command tag that would tell of its success.
+        self.server().session.has_run();
         if LOCK_SESSION.contains(&oid) || effects.intersects(Effects::SEED) {
             self.server().exchange.leave(Left::Within);
         }

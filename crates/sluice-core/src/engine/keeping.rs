@@ -133,7 +133,12 @@ impl Engine {
         let Some(reference) = self.server_ref(server) else { return };
         let Some(session) = self.clients.get(client).and_then(Client::session) else { return };
         let state = &mut self.servers[server];
-        let pins = state.session.pins();
+        let pins = if session.reads.is_away() { state.session.known_pins() } else { state.session.pins() };
+        if session.reads.is_away() && pins.is_empty() {
+            // Nobody gets the server where a statement that has failed may have left something.
+            self.detach(now, client, server, io);
+            return;
+        }
         let recall_at = session.asks_until().filter(|at| pins.are_soft() && now < *at);
         let gives_way = || pins.are_soft() && recall_at.is_none() && state.pool.wants_back(now, &state.opened);
         if pins.is_empty() || gives_way() {
@@ -359,7 +364,7 @@ const HAS_FUNCTIONS: &str = "EXISTS (SELECT FROM pg_catalog.pg_proc \
 
 /// The error of a client whose transaction has left something on a server that it was to have for that alone.
 fn held_elsewhere(server: &Server) -> ErrorResponse {
-    let held = server.session.pins().in_words();
+    let held = server.session.known_pins().in_words();
     let error = format!("the session holds {held} on the server to which its transaction was led");
     ErrorResponse::fatal(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(
         "Where transactions read at another node than their session's, they can't leave anything there: see \

@@ -69,7 +69,7 @@ impl Engine {
             return;
         }
         let pool = session.pool.clone();
-        let (generation, startup) = (session.generation, &session.startup);
+        let (generation, startup) = (session.generation(), &session.startup);
         let until = session.reads.catch_up.filter(|_| session.reads.is_away()).map(|catch_up| catch_up.until);
         let wants = Wants { made: &session.made, generation, startup, purpose, until };
         let acquired = how(&mut pool.state(), now, client, wants);
@@ -132,11 +132,11 @@ impl Engine {
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;
-        if is_foreign || opened.generation < session.generation || opened.startup != session.startup {
+        if is_foreign || opened.generation < session.generation() || opened.startup != session.startup {
             self.replace_server(now, client.id, io);
             return;
         }
-        session.generation = opened.generation;
+        session.goes_by(opened.generation);
         session.reads.has_unknown |= server.says_no_commits();
         if !server.follows_statements() {
             report_address(server, peer, &mut self.scratch, io);

@@ -415,7 +415,7 @@ impl Engine {
         session.profile = welcome.profile.clone();
         session.start = welcome.start.clone();
         session.told = welcome.parameters.clone();
-        session.generation = welcome.generation;
+        session.goes_by(welcome.generation);
         session.made = welcome.made.clone();
         self.open_session(id, session, (&welcome.parameters, &[]), io);
     }

@@ -38,7 +38,7 @@ impl<I: Io> ClientRelay<'_, I> {
             read: context,
             run: context,
             catalog: catalog.version(),
-            generation: self.session.generation,
+            generation: self.session.generation(),
             is_unnamed,
         })
     }

@@ -185,6 +185,7 @@ impl Engine {
             let (refused, surplus) = {
                 let mut state = pool.state();
                 let mut surplus = state.surplus(now);
+                surplus.extend(state.give_up_superseded(pool.log_ins.generation()));
                 // One each time: there may be others that give up some.
                 surplus.extend(if is_over { state.give_up_idle() } else { None });
                 (state.expire(now), surplus)

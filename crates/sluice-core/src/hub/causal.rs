@@ -6,23 +6,38 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use sluice_control::{Database, reading::Causal};
 
-use crate::lsn::Lsn;
+use crate::{lsn::Lsn, time::Time};
 
 use super::{Hub, Pool, lock};
 
+/// The time after a look at the primary's log for which it counts as what others have committed. There is a look each
+/// second, and it takes a few where nodes do not answer.
+const LOOK_AGE_MAX: Duration = Duration::from_secs(5);
+
 /// The commits of a cluster that clients of this process have been told of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Acknowledged {
     /// The end of the last one in the log.
     end: AtomicU64,
-    /// Whether that takes in those before this process began: the primary's log has been looked at since.
-    is_complete: AtomicBool,
+    /// The time of the last look at the primary's log; [`NEVER`] before the first one, which takes in what was committed
+    /// before this process began.
+    looked_at: AtomicU64,
     /// Whether there may be others: a server does not say where its commits are.
     has_unknown: AtomicBool,
+}
+
+/// No time.
+const NEVER: u64 = u64::MAX;
+
+impl Default for Acknowledged {
+    fn default() -> Self {
+        Self { end: AtomicU64::default(), looked_at: AtomicU64::new(NEVER), has_unknown: AtomicBool::default() }
+    }
 }
 
 /// The acknowledged commits of each cluster.
@@ -41,32 +56,36 @@ impl Acknowledged {
 
     /// The place in the log up to which all of them are; `None` if nobody can say.
     pub fn end(&self) -> Option<Lsn> {
-        let is_known = self.is_complete.load(Ordering::Acquire) && !self.has_unknown.load(Ordering::Acquire);
+        let is_known = self.looked_at.load(Ordering::Acquire) != NEVER && !self.has_unknown.load(Ordering::Acquire);
         is_known.then(|| Lsn(self.end.load(Ordering::Acquire)))
+    }
+
+    /// The primary's log went as far as that now.
+    fn look(&self, now: Time, end: Lsn) {
+        self.note(end);
+        self.looked_at.store(now.0, Ordering::Release);
+    }
+
+    /// Whether others may have committed long ago what is not known here: nobody has been able to look since.
+    pub fn is_old(&self, now: Time) -> bool {
+        now.since(Time(self.looked_at.load(Ordering::Acquire).min(now.0))) >= LOOK_AGE_MAX
     }
 }
 
-/// The versions of its primary's that a standby's pool goes by.
+/// The version of its primary's catalogs that a standby's pool goes by.
 #[derive(Debug)]
 pub(super) struct Replayed {
     catalogs: AtomicU64,
-    log_ins: AtomicU64,
 }
 
 impl Default for Replayed {
     fn default() -> Self {
-        let [catalogs, log_ins] = [(); 2].map(|()| AtomicU64::new(NONE));
-        Self { catalogs, log_ins }
+        Self { catalogs: AtomicU64::new(NONE) }
     }
 }
 
 /// No version.
 const NONE: u64 = u64::MAX;
-
-/// Notes a version; whether there was another one.
-fn is_news(known: &AtomicU64, version: u64) -> bool {
-    ![NONE, version].contains(&known.swap(version, Ordering::AcqRel))
-}
 
 impl Hub {
     /// The pool at the primary for a transaction of a client of readers'; `None` if none is known.
@@ -79,11 +98,9 @@ impl Hub {
         find().or_else(find)
     }
 
-    /// The log of a cluster's primary went as far as that when it was looked at.
-    pub fn tell_log(&self, cluster: &Arc<str>, end: Lsn) {
-        let acknowledged = self.acknowledged_of(cluster);
-        acknowledged.note(end);
-        acknowledged.is_complete.store(true, Ordering::Release);
+    /// The log of a cluster's primary goes as far as that.
+    pub fn tell_log(&self, now: Time, cluster: &Arc<str>, end: Lsn) {
+        self.acknowledged_of(cluster).look(now, end);
     }
 
     fn acknowledged_of(&self, cluster: &Arc<str>) -> Arc<Acknowledged> {
@@ -115,14 +132,6 @@ impl Pool {
             drop(self.catalog.begin_change());
         }
     }
-
-    /// The same for what log-ins go by: connections that were opened before are not for clients that come now.
-    pub fn replay_log_ins_of(&self, primary: &Self) {
-        if is_news(&self.replayed.log_ins, primary.log_ins.changes()) {
-            self.log_ins.begin_change();
-            self.log_ins.end_change();
-        }
-    }
 }
 
 #[cfg(test)]
@@ -134,9 +143,10 @@ mod tests {
         let acknowledged = Acknowledged::default();
         acknowledged.note(Lsn(9));
         assert_eq!(acknowledged.end(), None, "others may have been told of later ones before");
-        acknowledged.is_complete.store(true, Ordering::Release);
-        acknowledged.note(Lsn(7));
-        assert_eq!(acknowledged.end(), Some(Lsn(9)));
+        let now = Time(1_000_000);
+        acknowledged.look(now, Lsn(7));
+        assert_eq!((acknowledged.end(), acknowledged.is_old(now)), (Some(Lsn(9)), false));
+        assert!(acknowledged.is_old(now + LOOK_AGE_MAX), "others may have been told of later ones since");
         assert!(acknowledged.note_unknown() && !acknowledged.note_unknown());
         assert_eq!(acknowledged.end(), None);
     }

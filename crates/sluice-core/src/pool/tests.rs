@@ -305,3 +305,70 @@ fn who_could_have_another_pools_server_waits_no_longer_than_it_says() {
     pool.set_paused(NOW + second, true);
     assert_eq!(refused(&mut pool, NOW + 2 * second), [client(3)]);
 }
+
+/// Generations of one address, the first one first.
+fn generations() -> [Generation; 3] {
+    let log_ins = LogIns::default();
+    std::array::from_fn(|_| {
+        let generation = log_ins.generation();
+        log_ins.begin_change();
+        log_ins.end_change();
+        generation
+    })
+}
+
+/// A pool with room, and an idle server of each generation.
+fn idle_of(generations: [Generation; 3]) -> PoolState {
+    let mut pool = pool(9);
+    for (number, generation) in (0..).zip(generations) {
+        pool.acquire(NOW, client(number), Wants { generation, ..wants() });
+        assert!(pool.reserve(NOW).is_some());
+        pool.connected(&StartupParameters::NONE);
+        let opened = Opened { generation, ..opened(NOW) };
+        let released = pool.release(NOW, server(number), opened.clone(), &Customs::default(), false);
+        assert_eq!(released, Released::To(client(number)));
+    }
+    for (number, generation) in (0..).zip(generations) {
+        let opened = Opened { generation, ..opened(NOW) };
+        assert_eq!(pool.release(NOW, server(number), opened, &Customs::default(), false), Released::Idle);
+    }
+    pool
+}
+
+#[test]
+fn servers_of_before_are_kept_for_as_many_clients_as_would_take_them() {
+    let [first, second, third] = generations();
+    for (clients, gone) in [
+        (&[][..], &[0, 1][..]),
+        (&[third][..], &[0, 1]),
+        (&[first][..], &[1]),
+        (&[second][..], &[0]),
+        (&[first, third][..], &[1]),
+        (&[first, second][..], &[]),
+        (&[second, second][..], &[0]),
+    ] {
+        let mut pool = idle_of([first, second, third]);
+        clients.iter().for_each(|generation| pool.standings.enter(*generation));
+        let mut given_up = pool.give_up_superseded(third);
+        given_up.sort_by_key(|server| server.id);
+        assert_eq!(given_up, gone.iter().map(|number| server(*number)).collect::<Vec<_>>(), "{clients:?}");
+        assert_eq!(pool.counts().open, 3 - gone.len() as u32);
+        clients.iter().for_each(|generation| pool.standings.leave(*generation));
+        assert_eq!(pool.give_up_superseded(third).len(), 2 - gone.len(), "{clients:?}: they have gone");
+    }
+}
+
+#[test]
+fn one_that_nobody_can_want_goes_before_another_is_opened() {
+    let [first, second, third] = generations();
+    let mut pool = idle_of([first, second, second]);
+    pool.standings.enter(first);
+    pool.standings.enter(third);
+    let wants = Wants { generation: third, ..wants() };
+    assert_eq!(pool.acquire(NOW, client(7), wants), Acquired::Server(server(1)), "it is closed for another");
+    pool.lost();
+    assert_eq!(pool.acquire_again(NOW, client(7), wants), Acquired::Server(server(2)));
+    pool.lost();
+    assert!(matches!(pool.acquire_again(NOW, client(7), wants), Acquired::Queued(_)));
+    assert_eq!(pool.counts().idle, 1, "the one that is left is for who was there before");
+}

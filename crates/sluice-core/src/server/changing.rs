@@ -40,7 +40,7 @@ impl Changing {
 
     /// A request has been answered, and so many have not; `is_over` says whether no transaction is open. Then what was
     /// done is done or undone, but for what was sent behind that request.
-    pub(super) fn answered(&mut self, is_over: bool, left: impl FnOnce() -> usize) {
+    pub(super) fn answered(&mut self, is_over: bool, left: impl Fn() -> usize) {
         let Some(under_way) = &mut self.0 else { return };
         let is_last = under_way.behind == 0 || left() == 0;
         under_way.behind = under_way.behind.saturating_sub(1);

@@ -394,6 +394,11 @@ impl Server {
         }
     }
 
+    /// Whether its block has failed, and nothing is under way there: it refuses what comes, but for the block's end.
+    pub fn has_failed_block(&self) -> bool {
+        self.exchange.reported_status() == TransactionStatus::Failed && !self.exchange.owes()
+    }
+
     /// A text is about to be sent to it that may have these effects.
     pub fn expect_text(&mut self, effects: Effects, text: &[u8]) {
         if effects.intersects(Effects::STATE) {

@@ -36,8 +36,15 @@ pub struct ServerSession {
     unsure: BTreeSet<String>,
     /// The effects that it may have had since it was last known what the session holds.
     effects: Effects,
+    /// Of the effects that texts show and nothing takes back: those of the request that is under way, and those of requests
+    /// of which a part has succeeded.
+    under_way: Effects,
+    done: Effects,
     /// The pins that tie its client to it.
     pins: Pins,
+    /// Those of them that are there because of statements that have failed: nobody else is to have the server, but its
+    /// client takes them for nothing.
+    tried: Pins,
     /// The state that it held when it had logged in, by itself.
     beginning: Beginning,
     /// Whether it logged in as a superuser.
@@ -88,6 +95,11 @@ impl ServerSession {
     /// The pins that tie its client to it.
     pub fn pins(&self) -> Pins {
         self.pins
+    }
+
+    /// Those that its client knows of: what has failed has left nothing.
+    pub fn known_pins(&self) -> Pins {
+        self.pins - self.tried
     }
 
     /// The same by what it has told, whether that has been acted on or not.
@@ -159,6 +171,7 @@ impl ServerSession {
     pub fn expect_text(&mut self, effects: Effects, text: &[u8], pool: &Pool, behind: impl FnOnce() -> usize) {
         self.changing.note(effects, &pool.catalog, behind);
         self.effects.insert(effects);
+        self.under_way.insert(effects & (Effects::STATE | Effects::SEED | Effects::SPENDS_SERVER));
         if self.reports {
             return;
         }
@@ -207,8 +220,16 @@ impl ServerSession {
     }
 
     /// A request has been answered, and so many have not; `is_over` says whether no transaction is open.
-    pub fn answered(&mut self, is_over: bool, left: impl FnOnce() -> usize) {
-        self.changing.answered(is_over, left);
+    pub fn answered(&mut self, is_over: bool, left: impl Fn() -> usize) {
+        self.changing.answered(is_over, &left);
+        if left() == 0 {
+            self.under_way = Effects::empty();
+        }
+    }
+
+    /// A part of the request that is being answered has succeeded.
+    pub fn has_run(&mut self) {
+        self.done.insert(self.under_way);
     }
 
     /// The server has said by itself what it holds; `None` is a report that can't be read. A newer extension may know
@@ -287,6 +308,10 @@ impl ServerSession {
 
     /// It is known what it holds: these pins, and those that last until its process ends.
     pub fn hold(&mut self, pins: Pins) {
+        // Behind what may be anything, a seed may be that one's as well.
+        let is_certain = self.done.intersects(Effects::STATE);
+        self.tried = if is_certain { Pins::empty() } else { spent_by(self.effects) - spent_by(self.done) - self.pins };
+        self.done = Effects::empty();
         self.pins = pins | self.until_its_end();
         let is_beyond = !self.is_superusers && self.profile.is_privileged();
         self.pins.set(Pins::PRIVILEGED, is_beyond);
@@ -316,14 +341,7 @@ impl ServerSession {
 
     /// The pins that last until its process ends.
     fn until_its_end(&self) -> Pins {
-        let mut pins = self.pins & Pins::SPENT;
-        if self.effects.intersects(Effects::SEED) {
-            pins |= Pins::SEED;
-        }
-        if self.effects.intersects(Effects::SPENDS_SERVER) {
-            pins |= Pins::LIBRARY;
-        }
-        pins
+        (self.pins & Pins::SPENT) | spent_by(self.effects)
     }
 
     /// Its client does without what ties it to the session.
@@ -447,6 +465,14 @@ impl ServerSession {
     pub fn discard_settings(&mut self) {
         self.profile = Profile::default();
     }
+}
+
+/// The pins that such effects leave until the process ends.
+fn spent_by(effects: Effects) -> Pins {
+    let mut pins = Pins::empty();
+    pins.set(Pins::SEED, effects.intersects(Effects::SEED));
+    pins.set(Pins::LIBRARY, effects.intersects(Effects::SPENDS_SERVER));
+    pins
 }
 
 fn circumstances<'a>(pool: &'a Pool, profile: &'a Profile, made: &'a Customs) -> Circumstances<'a> {

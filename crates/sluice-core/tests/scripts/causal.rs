@@ -9,7 +9,6 @@ use sluice_control::{
     reading::{Causal, Lag, Node, NodeState, Reading, Scope, Standby, Target},
     settings::PoolSettings,
 };
-use sluice_core::lsn::Lsn;
 
 use crate::{
     one,
@@ -19,14 +18,14 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The texts by which a server is asked how far it has replayed, for the first time and again.
-const HOW_FAR: &str = "Q(SELECT pg_catalog.pg_last_wal_replay_lsn())";
+pub(crate) const HOW_FAR: &str = "Q(SELECT pg_catalog.pg_last_wal_replay_lsn())";
 const AGAIN: &str = "Q(SET LOCAL statement_timeout = 0; SELECT pg_catalog.pg_sleep(0.001); \
     SELECT pg_catalog.pg_last_wal_replay_lsn())";
 
 /// The messages of a block's beginning, as a server hears them.
-const BEGIN: &str = "P(: BEGIN READ ONLY) B() E C[] ";
+pub(crate) const BEGIN: &str = "P(: BEGIN READ ONLY) B() E C[] ";
 
-fn settings() -> PoolSettings {
+pub(crate) fn settings() -> PoolSettings {
     PoolSettings { failover_timeout: Some(Duration::from_secs(45)), size: 3, ..one() }
 }
 
@@ -34,7 +33,7 @@ fn reading(target: Target) -> Reading {
     Reading { target, lag_max: Duration::from_secs(10), lag_bytes_max: None }
 }
 
-fn database(scope: Scope) -> Database {
+pub(crate) fn database(scope: Scope) -> Database {
     Database {
         cluster: Some("main".into()),
         address: Address::Primary("main".into()),
@@ -46,7 +45,7 @@ fn database(scope: Scope) -> Database {
 }
 
 /// A database whose readers find the commits of all.
-fn of_readers() -> Database {
+pub(crate) fn of_readers() -> Database {
     Database {
         address: Address::Readers("main".into()),
         reading: Some(reading(Target::PreferStandby)),
@@ -55,7 +54,7 @@ fn of_readers() -> Database {
     }
 }
 
-fn standby(name: &str) -> Node {
+pub(crate) fn standby(name: &str) -> Node {
     let lag = Lag { time: Some(Duration::ZERO), bytes: Some(0) };
     let standby =
         Standby { timeline: 1, system: "7".to_owned(), streams: true, is_paused: false, is_excluded: false, lag };
@@ -63,7 +62,7 @@ fn standby(name: &str) -> Node {
 }
 
 /// A client, and its server at the primary, "p"; there is a standby, "s", whose servers come next.
-fn seated(database: Database) -> (Table, Side, Side) {
+pub(crate) fn seated(database: Database) -> (Table, Side, Side) {
     let mut table = Table::reporting(settings());
     table.reports_at_login("in_hot_standby", "off");
     table.reports_at_login("sluice.commit_lsn", "0/0");
@@ -81,19 +80,19 @@ fn begins(table: &mut Table, client: Side) {
 }
 
 /// The same, and its first query.
-fn reads(table: &mut Table, client: Side) {
+pub(crate) fn reads(table: &mut Table, client: Side) {
     begins(table, client);
     table.says(client, &query("SELECT 1"));
 }
 
 /// The server answers the block's BEGIN and a query, and the client hears of the query.
-fn answers_first(table: &mut Table, server: Side, client: Side) {
+pub(crate) fn answers_first(table: &mut Table, server: Side, client: Side) {
     table.says(server, &answers("1 2 C(BEGIN) 3 D(1) C(SELECT 1) Z(T)"));
     assert_eq!(table.hears(client), "D C(SELECT 1) Z(T)");
 }
 
 /// The same, and the block ends there.
-fn ends(table: &mut Table, server: Side, client: Side) {
+pub(crate) fn ends(table: &mut Table, server: Side, client: Side) {
     answers_first(table, server, client);
     commits(table, server, client);
 }
@@ -114,7 +113,7 @@ fn writes(table: &mut Table, primary: Side, client: Side, end: &str) {
 }
 
 /// The client reads in a block at the primary.
-fn reads_at_primary(table: &mut Table, primary: Side, client: Side, first: &str) {
+pub(crate) fn reads_at_primary(table: &mut Table, primary: Side, client: Side, first: &str) {
     begins(table, client);
     table.says(client, &query(first));
     assert_eq!(table.hears(primary), format!("{BEGIN}Q({first})"), "{first}");
@@ -131,7 +130,7 @@ fn replayed_again(end: &str) -> Vec<u8> {
 }
 
 /// The server that is opened at the standby. It is asked once how far it has replayed, whoever comes first.
-fn opened(table: &mut Table) -> Side {
+pub(crate) fn opened(table: &mut Table) -> Side {
     let opened = table.connects();
     let [server] = opened[..] else { panic!("{} servers are opened", opened.len()) };
     assert_eq!(table.hears(server), HOW_FAR);
@@ -270,7 +269,7 @@ fn commits_without_answer(table: &mut Table, primary: Side, client: Side, end: &
 fn a_commit_whose_answer_was_lost_is_found() {
     for scope in [Scope::Local, Scope::Global] {
         let (mut table, client, primary) = seated(database(scope));
-        table.hub().tell_log(&"main".into(), Lsn(0x30));
+        table.looks_at_log(0x30);
         commits_without_answer(&mut table, primary, client, "0/50");
         let reader = if scope == Scope::Global { table.client() } else { client };
         reads(&mut table, reader);
@@ -432,7 +431,7 @@ fn where_reads_are_global_a_client_finds_what_others_have_written() {
     let (mut table, client, primary) = seated(database(Scope::Global));
     // What others were told of before this process began, nobody knows yet.
     reads_at_primary(&mut table, primary, client, "SELECT 1");
-    table.hub().tell_log(&"main".into(), Lsn(0x30));
+    table.looks_at_log(0x30);
     let writer = table.client();
     writes(&mut table, primary, writer, "0/50");
     reads(&mut table, client);
@@ -446,7 +445,7 @@ fn where_reads_are_global_a_client_finds_what_others_have_written() {
 }
 
 /// A client of readers, its server at the standby, and one that reads at the primary.
-fn readers(table: &mut Table) -> (Side, Side) {
+pub(crate) fn readers(table: &mut Table) -> (Side, Side) {
     let client = table.client();
     (client, table.servers()[0])
 }
@@ -457,7 +456,7 @@ fn readers_find_what_others_have_written() {
     table.reports_at_login("in_hot_standby", "on");
     table.has_primary(of_readers(), Some("p"));
     table.has_nodes(vec![standby("s")]);
-    table.hub().tell_log(&"main".into(), Lsn(0x50));
+    table.looks_at_log(0x50);
     let (client, server) = readers(&mut table);
     let select = [parse("", "SELECT 1"), bind("", 0), execute(), sync()].concat();
     table.says(client, &select);
@@ -471,7 +470,7 @@ fn readers_find_what_others_have_written() {
     assert_eq!(table.hears(server), "Q(SELECT 2)");
     table.says(server, &answers("C(SELECT 1) Z(I)"));
     table.hears(client);
-    table.hub().tell_log(&"main".into(), Lsn(0x60));
+    table.looks_at_log(0x60);
     table.says(client, &query("SELECT 3"));
     assert_eq!(table.hears(server), HOW_FAR);
     table.says(server, &replayed("0/50"));
@@ -505,7 +504,7 @@ fn readers_are_at_the_primary_as_long_as_nobody_knows_what_was_written() {
     table.says(primary, &answers("C(SELECT 1) Z(I)"));
     assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
     // It is asked for, and does not say where its commits are.
-    table.hub().tell_log(&"main".into(), Lsn(0x50));
+    table.looks_at_log(0x50);
     table.says(client, &query("SELECT 2"));
     assert_eq!(table.hears(primary), "Q(SELECT 2)");
 }

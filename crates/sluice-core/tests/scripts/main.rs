@@ -14,6 +14,7 @@ mod ending;
 mod failing;
 mod hand_over;
 mod holds;
+mod led;
 mod lending;
 mod limits;
 mod logins;

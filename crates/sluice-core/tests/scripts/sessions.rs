@@ -500,11 +500,16 @@ fn a_pool_without_clients_is_not_in_the_way_of_its_databases_end() {
     table.passes(tick);
     assert!(!table.is_closed(server), "PostgreSQL has given up");
     table.says(table.servers()[0], &answers("E(55006) Z(I)"));
-    for sql in ["DROP DATABASE mail", "DROP TABLE app"] {
+    table.passes(tick);
+    assert!(table.is_closed(server), "log-ins may come to something else since, and nobody of before is there");
+    let guest = table.stranger("other");
+    let server = table.connects()[0];
+    table.says(guest, &terminate());
+    for sql in ["DROP TABLE app", "DROP DATABASE mail"] {
         table.says(client, &query(sql));
-        table.says(table.servers()[0], &answers("C(DROP) Z(I)"));
         table.passes(tick);
         assert!(!table.is_closed(server), "{sql} is no concern of this database's");
+        table.says(table.servers()[0], &answers("C(DROP) Z(I)"));
     }
 }
 

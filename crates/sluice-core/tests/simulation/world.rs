@@ -343,7 +343,7 @@ impl World {
         let (servers, most) = (self.hub.servers(), self.io.plan.servers);
         assert!(servers <= most + closing, "{servers} servers, and {closing} of them being closed");
         self.io.after(100_000, Event::Tick);
-        self.hub.tell_log(&"main".into(), Lsn(self.io.now.0));
+        self.hub.tell_log(self.io.now, &"main".into(), Lsn(self.io.now.0));
     }
 
     fn crash_if_live(&mut self, server: usize) {

@@ -76,10 +76,11 @@ fn hold_all(target: &Target, scope: &str, patience: Patience) -> Result<()> {
     };
     match pools.hold(patience.wait, patience.longest) {
         Ok(()) => say!("clients are held by {count}, and no transaction is open"),
+        Err(not_held) if !not_held.is_anybody_held => bail!("nobody is held:\n{}", not_held.faults.join("\n")),
         // It can't be called off from here.
-        Err(faults) => bail!(
+        Err(not_held) => bail!(
             "clients are held, but:\n{}\nsluice cluster hold again waits on, and sluice cluster release lets them go on",
-            faults.join("\n")
+            not_held.faults.join("\n")
         ),
     }
     Ok(())

@@ -84,10 +84,10 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Patience {
     /// Time that open transactions have to end
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time_limit)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_patience)]
     wait: Duration,
     /// Time after which clients go on, whatever has happened
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time_limit)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_patience)]
     longest: Duration,
 }
 
@@ -213,11 +213,24 @@ fn parse_time_limit(text: &str) -> Result<Duration, &'static str> {
     time.map(|time| Duration::from_secs_f64(time.amount / 1000.0)).ok_or("a time is needed, as in 500ms, 10s or 5min")
 }
 
+/// A time as the pools' consoles take it with HOLD.
+fn parse_patience(text: &str) -> Result<Duration, &'static str> {
+    const TIME_MAX: Duration = Duration::from_secs(3600);
+    let time = parse_time_limit(text)?;
+    if time > TIME_MAX { Err("the pools take 1h at most") } else { Ok(time) }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::FromArgMatches;
 
     use super::*;
+
+    #[test]
+    fn clients_are_held_for_an_hour_at_most() {
+        assert_eq!(parse_patience("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(parse_patience("10h"), Err("the pools take 1h at most"));
+    }
 
     #[test]
     fn a_cluster_is_named_before_set_or_behind_it() {

@@ -1,10 +1,17 @@
 //! The pools before a cluster, by their admin consoles: they hold their clients, and tell what they hold.
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::PathBuf,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
+use postgres::{Client, SimpleQueryMessage, SimpleQueryRow, error::SqlState};
 use sluice_lab::connect::Dsn;
 
 /// Where consoles are.
@@ -93,12 +100,57 @@ pub(super) struct Pools {
     pub(super) faults: Vec<String>,
 }
 
+/// Clients are not held by all pools, or not without a transaction.
+#[derive(Debug)]
+pub(super) struct NotHeld {
+    /// Whether transactions are open that have had their time.
+    pub(super) is_open: bool,
+    /// Whether any pool holds its clients.
+    pub(super) is_anybody_held: bool,
+    /// The reason of each pool.
+    pub(super) faults: Vec<String>,
+}
+
 impl Pools {
     /// Connects to all of them. `cluster` is the name that they have for it, or else the only one they have, or `scope`.
     pub(super) fn connect(args: &PoolArgs, cluster: Option<&str>, scope: &str) -> Result<Self> {
         let mut all = Self::default();
         for dsn in args.all()? {
-            match Pool::connect(&dsn, cluster, scope) {
+            match resolved(&dsn).and_then(|dsn| Pool::connect(&dsn, cluster, scope)) {
+                Ok(pool) => all.pools.push(pool),
+                Err(error) => all.faults.push(error.to_string()),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The same of those that let this command in within that time, for one that only looks.
+    pub(super) fn connect_within(
+        time_max: Duration,
+        args: &PoolArgs,
+        cluster: Option<&str>,
+        scope: &str,
+    ) -> Result<Self> {
+        let deadline = Instant::now() + time_max;
+        let asked = args.all()?.into_iter().map(|dsn| {
+            let dsn = resolved(&dsn)?;
+            let (name, scope, cluster) = (dsn.to_string(), scope.to_owned(), cluster.map(str::to_owned));
+            let (sender, receiver) = mpsc::channel();
+            // Nobody listens any more where it takes longer, and the process ends.
+            thread::spawn(move || drop(sender.send(Pool::connect(&dsn, cluster.as_deref(), &scope))));
+            Ok((name, receiver))
+        });
+        let asked: Vec<Result<_>> = asked.collect();
+        let mut all = Self::default();
+        for asked in asked {
+            let pool = asked.and_then(|(name, receiver)| {
+                let answer = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+                answer.unwrap_or_else(|_| {
+                    let seconds = time_max.as_secs();
+                    Err(anyhow!("{name} has not let this command in within {seconds} s: it may be looking its user up"))
+                })
+            });
+            match pool {
                 Ok(pool) => all.pools.push(pool),
                 Err(error) => all.faults.push(error.to_string()),
             }
@@ -121,17 +173,24 @@ impl Pools {
     /// # Errors
     ///
     /// What is in the way; those that hold do so still.
-    pub(super) fn hold(&mut self, wait: Duration, longest: Duration) -> Result<(), Vec<String>> {
+    pub(super) fn hold(&mut self, wait: Duration, longest: Duration) -> Result<(), NotHeld> {
         let command =
             |cluster: &str| format!("HOLD {} {} {}", quoted(cluster), wait.as_secs_f64(), longest.as_secs_f64());
         let failed: Vec<_> = thread::scope(|scope| {
             let held: Vec<_> =
                 self.pools.iter_mut().map(|pool| scope.spawn(move || pool.hold(&command(&pool.cluster)))).collect();
-            let all =
-                held.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("it was not asked".to_owned())));
+            let all = held
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err((false, "it was not asked".to_owned()))));
             all.filter_map(Result::err).collect()
         });
-        if failed.is_empty() { Ok(()) } else { Err(failed) }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let is_open = failed.iter().any(|(is_open, _)| *is_open);
+        let is_anybody_held = is_open || failed.len() < self.pools.len();
+        let faults = failed.into_iter().map(|(_, fault)| fault).collect();
+        Err(NotHeld { is_open, is_anybody_held, faults })
     }
 
     /// Has all of them let their clients go on; whoever does not hold any has nothing to do.
@@ -151,8 +210,7 @@ impl Pools {
 }
 
 impl Pool {
-    fn connect(dsn: &str, cluster: Option<&str>, scope: &str) -> Result<Self> {
-        let dsn = Dsn::resolve(Some(dsn), "sluice cluster")?;
+    fn connect(dsn: &Dsn, cluster: Option<&str>, scope: &str) -> Result<Self> {
         let name = dsn.to_string();
         let mut client = dsn.connect().map_err(|error| no_console(&name, &error.to_string()))?;
         let shown = client.simple_query("SHOW CLUSTERS").map_err(|error| {
@@ -175,12 +233,15 @@ impl Pool {
         Ok(Self { name, client, cluster })
     }
 
-    /// What is in the way, without the pool's remedy: whoever asks here may have let its clients go on by then.
-    fn hold(&mut self, command: &str) -> Result<(), String> {
+    /// What is in the way, and whether that is transactions which are open: then without the pool's remedy, since whoever
+    /// asks here may have let its clients go on by then.
+    fn hold(&mut self, command: &str) -> Result<(), (bool, String)> {
         let name = &self.name;
-        let said =
-            |error: &postgres::Error| error.as_db_error().map_or_else(|| words(error), |it| it.message().to_owned());
-        self.client.simple_query(command).map(drop).map_err(|error| format!("{name}: {}", said(&error)))
+        self.client.simple_query(command).map(drop).map_err(|error| {
+            let open = error.as_db_error().filter(|error| *error.code() == SqlState::LOCK_NOT_AVAILABLE);
+            let said = open.map_or_else(|| words(&error), |open| open.message().to_owned());
+            (open.is_some(), format!("{name}: {said}"))
+        })
     }
 
     fn carry_out(&mut self, command: &str) -> Result<()> {
@@ -235,6 +296,10 @@ fn no_console(name: &str, error: &str) -> anyhow::Error {
         return anyhow!("{}\nthere is no admin console of a pool at {name}: {CONSOLE_REMEDY}", first_line(error));
     }
     anyhow!("{error}")
+}
+
+fn resolved(dsn: &str) -> Result<Dsn> {
+    Ok(Dsn::resolve(Some(dsn), "sluice cluster")?)
 }
 
 fn first_line(text: &str) -> &str {

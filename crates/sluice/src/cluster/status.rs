@@ -17,6 +17,9 @@ use super::{
     target::{NO_MAJORITY, Target},
 };
 
+/// The time for the pools to let this command in: what is known of the nodes is not to wait for them.
+const POOL_TIME: Duration = Duration::from_secs(5);
+
 /// A node, as it is shown.
 #[derive(Debug, PartialEq)]
 struct Node {
@@ -51,7 +54,7 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
     let nodes: Vec<Node> =
         members.members.iter().zip(&own).map(|(member, own)| node(member, own.as_ref(), end, now)).collect();
-    let mut pools = Pools::connect(&target.pools, target.cluster.as_deref(), &members.scope)?;
+    let mut pools = Pools::connect_within(POOL_TIME, &target.pools, target.cluster.as_deref(), &members.scope)?;
     let seen: Vec<_> = pools.seen().into_iter().collect();
     let mut out = io::stdout().lock();
     let text = if as_json {

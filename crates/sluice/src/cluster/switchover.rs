@@ -260,16 +260,18 @@ impl Held {
         }
         match pools.hold(how.patience.wait, how.patience.longest) {
             Ok(()) => Ok(Self { pools, is_held: true }),
-            Err(faults) if how.force => {
-                say!("{}\ngoing on all the same (--force)", faults.join("\n"));
+            Err(not_held) if how.force => {
+                say!("{}\ngoing on all the same (--force)", not_held.faults.join("\n"));
                 Ok(Self { pools, is_held: true })
             }
-            Err(faults) => {
-                let others = pools.release();
-                bail!(
-                    "called off, and clients go on:\n{}\ngive transactions more time with --wait, or end them with --force",
-                    faults.into_iter().chain(others).collect::<Vec<_>>().join("\n")
-                );
+            Err(not_held) => {
+                let others = if not_held.is_anybody_held { pools.release() } else { Vec::new() };
+                let remedy = match not_held.is_open {
+                    true => "give transactions more time with --wait, or end them with --force",
+                    false => "--no-hold goes on without holding clients",
+                };
+                let faults = not_held.faults.into_iter().chain(others).collect::<Vec<_>>().join("\n");
+                bail!("called off, and clients go on:\n{faults}\n{remedy}");
             }
         }
     }

@@ -223,7 +223,10 @@ impl Target {
     pub(super) fn own_words(&self, members: &Members) -> Vec<Result<Own, AskError>> {
         let ask = |member: &Member| match member.rest() {
             Some(rest) => Own::ask(&self.question(&rest, ASK_TIME)),
-            None => Err(AskError::Io(std::io::Error::other("it has not said where its REST API is"))),
+            None => {
+                let words = "etcd has no word of it: its Patroni has just begun, or has not renewed its lease";
+                Err(AskError::Io(std::io::Error::other(words)))
+            }
         };
         thread::scope(|scope| {
             let asked: Vec<_> = members.members.iter().map(|member| scope.spawn(move || ask(member))).collect();

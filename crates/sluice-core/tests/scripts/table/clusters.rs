@@ -6,7 +6,7 @@ use sluice_control::{
     cluster::{Cluster, Primary},
     reading::Node,
 };
-use sluice_core::{figures::PoolFigures, mail::Mail};
+use sluice_core::{figures::PoolFigures, lsn::Lsn, mail::Mail};
 
 use super::{Table, configuration_of};
 
@@ -36,6 +36,11 @@ impl Table {
             self.hub.publish(published.snapshot);
             self.net.post(0, Mail::Published);
         }
+    }
+
+    /// The log of the cluster's primary is looked at, and goes as far as that.
+    pub(crate) fn looks_at_log(&self, end: u64) {
+        self.hub.tell_log(self.net.now(), &"main".into(), Lsn(end));
     }
 
     /// The addresses of pools that have clients, and how many.
