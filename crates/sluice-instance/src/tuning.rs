@@ -3,7 +3,7 @@
 //! They go to `sluice.conf`, which `postgresql.conf` includes; what an operator sets below that line, or by
 //! `ALTER SYSTEM`, wins. Where the server listens is given on the command line instead, and always holds.
 
-use std::{fmt::Write, fs};
+use std::{fmt::Write, fs, num::NonZero, thread};
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -21,8 +21,10 @@ const PLUGINS: &str = "output_plugin_libraries";
 
 /// The pool's default.
 const CLIENTS_MAX: u32 = 10_000;
-/// Files that the pool has open beside its connections.
-const FILES_RESERVE: u64 = 256;
+/// Files that the pool has open beside its clients and servers: for those who have not logged in, for HTTP, and its own.
+const FILES_RESERVE: u64 = 420;
+/// Files of one of its workers beside those: connections that are being closed, and its own.
+const FILES_OF_WORKER: u64 = 40;
 /// PostgreSQL's own default, and Sluice's least.
 const CONNECTIONS_MIN: u32 = 100;
 /// A quarter of the smallest class.
@@ -35,7 +37,7 @@ const SHARED_BUFFERS_MAX: u64 = 1024 * MIB;
 pub struct Host {
     /// Main memory in bytes, or the lowest limit of the control groups.
     pub memory_bytes: u64,
-    /// Files that this process may have open at most, once it has raised its limit.
+    /// Files that this process may have open at most, once it has raised its limit, beside those of the pool's workers.
     pub open_files: u64,
 }
 
@@ -50,6 +52,9 @@ impl Host {
         let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo(&text)).unwrap_or(512 * MIB);
         let limit = groups.memory_limit_bytes().unwrap_or(u64::MAX);
         let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+        // The pool has a worker for every two.
+        let processors = thread::available_parallelism().map_or(1, NonZero::get) as u64;
+        let open_files = open_files.saturating_sub(FILES_OF_WORKER * processors.div_ceil(2));
         Self { memory_bytes: total.min(limit), open_files }
     }
 
@@ -231,7 +236,7 @@ mod tests {
 
     #[test]
     fn clients_by_open_files() {
-        for (open_files, clients) in [(1 << 20, 10_000), (4096, 4096 - 100 - 256), (64, 1), (u64::MAX, 10_000)] {
+        for (open_files, clients) in [(1 << 20, 10_000), (4096, 4096 - 100 - 420), (64, 1), (u64::MAX, 10_000)] {
             assert_eq!(Tuning::new(Host { memory_bytes: MIB, open_files }, 20).pool_clients_max, clients);
         }
     }

@@ -16,6 +16,8 @@ pub enum Event<S> {
     Accepted(S),
     /// A connection could not be accepted; accepting goes on.
     AcceptFailed(io::Error),
+    /// The system has no means for another connection: trying again at once fails in the same way.
+    AcceptExhausted(io::Error),
     /// A connect has ended, well or not: the socket knows.
     Connected(LinkId),
     /// Bytes have come.
@@ -75,6 +77,12 @@ pub trait Driver {
 
     /// Accepts no connections any more.
     fn stop_accepting(&mut self);
+
+    /// Accepts no connections until [`resume_accepting`](Self::resume_accepting). A few may still be reported.
+    fn pause_accepting(&mut self);
+
+    /// Accepts connections again, unless it is to accept none any more.
+    fn resume_accepting(&mut self);
 
     /// Reports [`Event::Connected`] when the socket's connect has ended.
     fn await_connect(&mut self, link: LinkId, socket: &Self::Socket);

@@ -93,6 +93,6 @@ pub trait Host {
     /// Says something to the operator.
     fn log(&mut self, event: LogEvent<'_>);
 
-    /// Says to the operator that a client could not be accepted.
-    fn accept_failed(&mut self, error: &io::Error);
+    /// Says to the operator that a client could not be accepted, and for how long none is to be.
+    fn accept_failed(&mut self, error: &io::Error, pause: Option<Duration>);
 }

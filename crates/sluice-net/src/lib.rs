@@ -24,7 +24,7 @@ pub use buffers::{BufferId, Buffers, Chunk};
 pub use driver::{Delivery, Driver, Event, LinkId, Socket};
 pub use host::{Host, Lister, Parcel};
 pub use mailbox::{Bell, Mailboxes};
-pub use net::{LinkKey, Net, Notice};
+pub use net::{LINGERING_MAX, LinkKey, Net, Notice};
 pub use outbox::Flight;
 pub use tls::{Handshake, Tls};
 pub use worker::Worker;

@@ -1,9 +1,12 @@
 //! The connections of a worker, and the actions of the engine on them.
 
+mod accepting;
 mod arrivals;
 mod connecting;
 mod ending;
 mod securing;
+
+pub use ending::LINGERING_MAX;
 
 use std::{collections::VecDeque, io, net::Shutdown, rc::Rc, time::Duration};
 
@@ -18,7 +21,7 @@ use sluice_core::{
 };
 use sluice_tls::{Secured, Side};
 
-use self::arrivals::Arrivals;
+use self::{accepting::Accepting, arrivals::Arrivals, ending::Ending};
 use crate::{
     BufferId, Buffers, Chunk, Driver, Event, Host, LinkId, Parcel, Socket,
     attempt::Attempt,
@@ -84,10 +87,8 @@ pub struct Net<D: Driver, H> {
     spares: Spares,
     /// Connections with something to send.
     dirty: Vec<LinkId>,
-    /// Connections that are being closed, oldest first.
-    closing: Vec<LinkId>,
-    /// The next time that these are looked at.
-    next_tick: Option<Time>,
+    ending: Ending,
+    accepting: Accepting,
     arrivals: Arrivals,
     /// The chunk that is being handled.
     current: Option<Current>,
@@ -107,8 +108,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             serial: 0,
             spares: Spares::default(),
             dirty: Vec::new(),
-            closing: Vec::new(),
-            next_tick: None,
+            ending: Ending::default(),
+            accepting: Accepting::default(),
             arrivals: Arrivals::default(),
             current: None,
             events: Vec::new(),
@@ -132,6 +133,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
             self.event(event);
         }
         self.events = events;
+        // Only now: what the last turn gave for those that it closed has been sent.
+        self.end_beyond_limit();
         Ok(self.notices.len())
     }
 
@@ -238,12 +241,13 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
 
     /// The time when [`tick`](Self::tick) has something to do next; `None` if nothing.
     pub fn next_timeout(&self) -> Option<Time> {
-        Time::first_of([self.next_tick, self.arrivals.at])
+        Time::first_of([self.ending.at, self.accepting.at(), self.arrivals.at])
     }
 
     /// Does what time has brought.
     pub fn tick(&mut self) {
         self.end_overdue();
+        self.accept_again();
         self.look_at_arrivals();
     }
 
@@ -255,7 +259,8 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
                 let conn = self.adopt(socket, None);
                 self.notices.push_back(Notice::Accepted(conn, peer));
             }
-            Event::AcceptFailed(error) => self.host.accept_failed(&error),
+            Event::AcceptFailed(error) => self.host.accept_failed(&error, None),
+            Event::AcceptExhausted(error) => self.pause_accepting(&error),
             Event::Connected(id) => self.connect_ended(id),
             Event::Received(id, chunk) => self.received(id, chunk),
             Event::Ended(id, error) => {
@@ -480,7 +485,6 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         let Some(link) = live(&mut self.links, conn) else { return };
         link.owner = None;
         let deadline = self.now + if link.has_sent_all() { LINGER } else { UNSENT_LINGER };
-        link.life = Life::Closing { deadline, finished: false };
         // Reading goes on, to notice when the peer hangs up.
         link.wants_bytes = true;
         // In the middle of a handshake nothing can be said.
@@ -490,7 +494,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         if !link.ended && (link.outbox.push_held(&mut self.spares) || link.tls.is_some()) {
             self.mark(conn.0);
         }
-        self.await_end(conn.0, deadline);
+        self.await_end(conn, deadline);
         self.read(conn.0);
         self.advance(conn.0);
     }

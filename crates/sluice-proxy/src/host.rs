@@ -99,7 +99,10 @@ impl sluice_net::Host for Host {
         log::event(event);
     }
 
-    fn accept_failed(&mut self, error: &io::Error) {
-        tracing::warn!("a client could not be accepted: {error}");
+    fn accept_failed(&mut self, error: &io::Error, pause: Option<Duration>) {
+        match pause {
+            Some(pause) => tracing::warn!("no clients are accepted for {} s: {error}", pause.as_secs()),
+            None => tracing::warn!("a client could not be accepted: {error}"),
+        }
     }
 }

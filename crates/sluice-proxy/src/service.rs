@@ -45,7 +45,7 @@ use crate::{
     resolver::Resolver,
     stats,
     successor::Bequest,
-    worker::{Setup, Worker},
+    worker::{Setup, Worker, default_workers},
 };
 
 /// Turns of a worker in which it stops to accept: in the first it hears of it, in the second the kernel does, and the
@@ -340,12 +340,6 @@ impl Service {
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
     move |error| StartError::System { what, error }
-}
-
-/// Half of the cores: PostgreSQL, on the same host or not, needs far more than the pool.
-fn default_workers() -> u16 {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (cores / 2).clamp(1, 64) as u16
 }
 
 /// Has the process leave no core dump, which would hold secrets, and no other process of its user read its memory.

@@ -17,6 +17,13 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Time limit for the driver to stop, once its worker has nothing left to do.
 const STOP_TIME: Duration = Duration::from_millis(100);
 
+/// The number of workers where the configuration has none. Half of the cores: PostgreSQL, on the same host or not, needs far
+/// more than the pool.
+pub(crate) fn default_workers() -> u16 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores / 2).clamp(1, 64) as u16
+}
+
 /// The parts that a worker starts with.
 pub(crate) struct Setup {
     pub(crate) hub: Arc<Hub>,

@@ -9,7 +9,7 @@ use std::{io, time::Duration};
 use sluice_net::{BufferId, Buffers, Driver, Event, Flight, LinkId};
 
 use crate::{
-    Network, SimSocket, Style,
+    Network, PipeId, SimSocket, Style,
     network::{End, Ready, Sending, State},
 };
 
@@ -19,12 +19,17 @@ pub struct SimDriver {
     network: Network,
     worker: u16,
     free: Vec<BufferId>,
+    /// Whether nobody is to be accepted for now.
+    is_paused: bool,
+    /// Connections that could not be accepted, and wait.
+    waiting: Vec<PipeId>,
 }
 
 impl SimDriver {
     /// The driver of a worker, which receives into so many buffers of that size.
     pub fn new(network: &Network, worker: u16, count: u16, size: usize) -> (Self, Buffers) {
-        let driver = Self { network: network.clone(), worker, free: (0..count).rev().collect() };
+        let free = (0..count).rev().collect();
+        let driver = Self { network: network.clone(), worker, free, is_paused: false, waiting: Vec::new() };
         (driver, Buffers::new(count, size))
     }
 }
@@ -34,6 +39,18 @@ impl Driver for SimDriver {
 
     fn stop_accepting(&mut self) {
         self.network.0.borrow_mut().drivers[usize::from(self.worker)].accepting = false;
+        // Whoever waits was accepted just before.
+        self.is_paused = false;
+        self.report_waiting();
+    }
+
+    fn pause_accepting(&mut self) {
+        self.is_paused = true;
+    }
+
+    fn resume_accepting(&mut self) {
+        self.is_paused = false;
+        self.report_waiting();
     }
 
     fn await_connect(&mut self, link: LinkId, socket: &SimSocket) {
@@ -114,7 +131,7 @@ impl Driver for SimDriver {
 impl SimDriver {
     fn handle(&mut self, ready: Ready, state: &mut State, buffers: &mut Buffers, events: &mut Vec<Event<SimSocket>>) {
         match ready {
-            Ready::Accepted(pipe) => events.push(Event::Accepted(SimSocket::new(&self.network, pipe))),
+            Ready::Accepted(pipe) => self.accept(pipe, state, events),
             Ready::Connected(link) => {
                 if let Some(watch) = state.watch_mut(self.worker, link)
                     && std::mem::take(&mut watch.connecting)
@@ -136,6 +153,24 @@ impl SimDriver {
             }
             Ready::Writable(link) => events.push(Event::Writable(link)),
             Ready::Mail => events.push(Event::Mail),
+        }
+    }
+
+    fn accept(&mut self, pipe: PipeId, state: &mut State, events: &mut Vec<Event<SimSocket>>) {
+        let fails = state.drivers[usize::from(self.worker)].accepting && state.faults.fails_to_accept();
+        if fails {
+            events.push(Event::AcceptExhausted(io::ErrorKind::OutOfMemory.into()));
+        }
+        match fails || self.is_paused {
+            true => self.waiting.push(pipe),
+            false => events.push(Event::Accepted(SimSocket::new(&self.network, pipe))),
+        }
+    }
+
+    fn report_waiting(&mut self) {
+        let state = &mut *self.network.0.borrow_mut();
+        for pipe in self.waiting.drain(..) {
+            state.report(self.worker, Ready::Accepted(pipe));
         }
     }
 

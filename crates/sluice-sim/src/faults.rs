@@ -20,6 +20,8 @@ pub struct Faults {
     pub stop_percent: u64,
     /// Of connects that fail before they begin.
     pub no_socket_percent: u64,
+    /// Of connections that can't be accepted yet.
+    pub no_accept_percent: u64,
 }
 
 impl Faults {
@@ -32,7 +34,12 @@ impl Faults {
             late_percent: 0,
             stop_percent: 0,
             no_socket_percent: 0,
+            no_accept_percent: 0,
         }
+    }
+
+    pub(crate) fn fails_to_accept(&mut self) -> bool {
+        self.happens(self.no_accept_percent)
     }
 
     pub(crate) fn happens(&mut self, percent: u64) -> bool {

@@ -111,5 +111,5 @@ impl Host for SimHost {
         }
     }
 
-    fn accept_failed(&mut self, _: &io::Error) {}
+    fn accept_failed(&mut self, _: &io::Error, _: Option<Duration>) {}
 }

@@ -65,6 +65,7 @@ pub struct PoolConfig {
     sections: String,
     pool: String,
     databases: String,
+    open_files: Option<u32>,
 }
 
 impl PoolConfig {
@@ -88,7 +89,14 @@ impl PoolConfig {
             sections: String::new(),
             pool: String::new(),
             databases: String::new(),
+            open_files: None,
         }
+    }
+
+    /// Sets the number of files that it may have open, by the soft and the hard limit.
+    pub fn open_files(mut self, most: u32) -> Self {
+        self.open_files = Some(most);
+        self
     }
 
     /// Sets the number of workers.
@@ -212,6 +220,9 @@ impl PoolConfig {
         // The pool ends with the thread that started it, even if that is killed.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]);
+        if let Some(most) = self.open_files {
+            command.args(["prlimit", &format!("--nofile={most}"), "--"]);
+        }
         pass(&mut command, sockets);
         command.arg(&self.program).arg("serve").arg("-c").arg(&file).env("RUST_LOG", "info,sluice_proxy=debug");
         command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());

@@ -1,6 +1,6 @@
 //! Facts about a process from `/proc`, and signals to it.
 
-use std::{fs, io};
+use std::{fs, io, process::Command};
 
 use nix::{
     sys::signal::{self, Signal},
@@ -30,6 +30,12 @@ pub fn open_files(pid: u32) -> usize {
         }
         Err(_) => 0,
     }
+}
+
+/// Has a process have so many files open at most.
+pub fn limit_open_files(pid: u32, most: usize) {
+    let status = Command::new("prlimit").args([format!("--pid={pid}"), format!("--nofile={most}")]).status().unwrap();
+    assert!(status.success(), "prlimit: {status}");
 }
 
 /// CPU time it has used, in clock ticks (hundredths of a second).

@@ -81,6 +81,7 @@ impl SimIo {
             late_percent: 50,
             stop_percent: rng.pick(&[0, 5]),
             no_socket_percent: if plan.connect_trouble { rng.pick(&[0, 20]) } else { 0 },
+            no_accept_percent: if plan.connect_trouble { 5 } else { 0 },
         };
         let network = Network::new(&styles, plan.room_bytes, faults);
         if tracing {

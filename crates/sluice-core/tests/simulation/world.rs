@@ -323,7 +323,7 @@ impl World {
 
     fn tick(&mut self) {
         if self.io.now >= self.io.plan.trouble_until {
-            self.io.network.set_faults(|faults| faults.no_socket_percent = 0);
+            self.io.network.set_faults(|faults| (faults.no_socket_percent, faults.no_accept_percent) = (0, 0));
         }
         for worker in 0..self.io.plan.workers {
             let worker_at = &mut self.workers[usize::from(worker)];

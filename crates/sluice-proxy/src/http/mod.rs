@@ -26,7 +26,7 @@ use sluice_core::{hub::Hub, time::Time};
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::timeout};
 
 /// Connections at once, at most: others wait until one of them ends.
-const CONNECTIONS_MAX: usize = 64;
+pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// The time that a connection has for its request and the answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(5);

@@ -14,7 +14,7 @@ use rustix::{
 
 use sluice_net::{BufferId, Buffers, Driver, Event, Flight, LinkId};
 
-use super::{BUFFER_BYTES, BUFFERS, System, sockets::Socket};
+use super::{BUFFER_BYTES, BUFFERS, System, accepted, sockets::Socket};
 
 /// Events taken from the kernel in one call, at most.
 const EVENTS: usize = 256;
@@ -92,12 +92,16 @@ impl Epoll {
         }
     }
 
+    fn watch_listener(&self, place: usize, listener: &OwnedFd) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(LISTENERS + place as u64);
+        Ok(epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE)?)
+    }
+
     fn accept_one(&mut self, listener: usize, out: &mut Vec<Event<Socket>>) {
         let Some(listener) = self.listeners.get(listener) else { return };
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => out.push(Event::Accepted(Socket(socket))),
-            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            Err(error) => out.push(Event::AcceptFailed(error.into())),
+            Ok(socket) => out.push(accepted::taken(socket)),
+            Err(error) => out.extend(accepted::failed(error.into())),
         }
     }
 
@@ -174,8 +178,7 @@ impl System for Epoll {
     }
 
     fn accept(&mut self, listener: OwnedFd) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(LISTENERS + self.listeners.len() as u64);
-        epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE)?;
+        self.watch_listener(self.listeners.len(), &listener)?;
         self.listeners.push(listener);
         Ok(())
     }
@@ -193,6 +196,24 @@ impl Driver for Epoll {
     fn stop_accepting(&mut self) {
         for listener in self.listeners.drain(..) {
             let _ = epoll::delete(&self.epoll, &listener);
+        }
+    }
+
+    fn pause_accepting(&mut self) {
+        for listener in &self.listeners {
+            let _ = epoll::delete(&self.epoll, listener);
+        }
+    }
+
+    fn resume_accepting(&mut self) {
+        for (place, listener) in self.listeners.iter().enumerate() {
+            match self.watch_listener(place, listener) {
+                Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                    // The kernel has no memory for it. Behind another pause all of them are watched again.
+                    self.ready.push(Event::AcceptExhausted(error));
+                }
+                _ => {}
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The system interfaces under a worker: sockets, and the drivers that move their bytes.
 
+mod accepted;
 mod delivery;
 pub(crate) mod epoll;
 pub(crate) mod passed;
@@ -17,6 +18,9 @@ const BUFFER_BYTES: usize = 16 << 10;
 
 /// Buffers of a worker; received and not yet sent on are 8 MiB at most. A power of two, as io_uring's ring wants it.
 const BUFFERS: u16 = 512;
+
+/// The last files that the process may have, which no client's connection is.
+pub(crate) const FILES_SPARE: u64 = 64;
 
 /// A driver as the service sets it up.
 pub(crate) trait System: Driver<Socket = Socket> + Sized {

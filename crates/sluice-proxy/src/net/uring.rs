@@ -22,7 +22,7 @@ use io_uring::{
 
 use sluice_net::{BufferId, Buffers, Driver, Event, Flight, LinkId};
 
-use super::{BUFFER_BYTES, BUFFERS, System, sockets::Socket};
+use super::{BUFFER_BYTES, BUFFERS, System, accepted, sockets::Socket};
 
 /// Submissions a turn may hold before they are handed over early.
 const SUBMISSIONS: u32 = 1024;
@@ -94,6 +94,8 @@ pub(crate) struct Uring {
     flying: usize,
     /// Listeners whose accept ended and has to be asked for again.
     accept_again: Vec<u32>,
+    /// Whether nobody is to be accepted for now.
+    is_paused: bool,
     /// Whether nobody is to be accepted any more.
     has_closed: bool,
 }
@@ -177,6 +179,16 @@ impl Uring {
         self.push(&entry.user_data(Operation::Accept.data(index)));
     }
 
+    /// Ends the accepts that are under way.
+    fn cancel_accepts(&mut self) {
+        for index in 0..self.listeners.len() as u32 {
+            if self.listeners[index as usize].is_some() && !self.accept_again.contains(&index) {
+                let entry = opcode::AsyncCancel::new(Operation::Accept.data(index)).build();
+                self.push(&entry.user_data(Operation::Cancel.data(0)));
+            }
+        }
+    }
+
     /// Its last accept is over.
     fn close_listener(&mut self, index: u32) {
         if let Some(listener) = self.listeners.get_mut(index as usize) {
@@ -249,9 +261,8 @@ impl Uring {
             Some(Operation::Accept) => {
                 match result {
                     // SAFETY: the kernel has just made this descriptor for us.
-                    Ok(fd) => out.push(Event::Accepted(Socket(unsafe { OwnedFd::from_raw_fd(fd as i32) }))),
-                    Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {}
-                    Err(error) => out.push(Event::AcceptFailed(error)),
+                    Ok(fd) => out.push(accepted::taken(unsafe { OwnedFd::from_raw_fd(fd as i32) })),
+                    Err(error) => out.extend(accepted::failed(error)),
                 }
                 match cqueue::more(entry.flags()) {
                     true => {}
@@ -328,6 +339,7 @@ impl Uring {
             sends: Sends::default(),
             flying: 0,
             accept_again: Vec::new(),
+            is_paused: false,
             has_closed: false,
         };
         Ok((driver, buffers))
@@ -376,11 +388,16 @@ impl Driver for Uring {
         for index in std::mem::take(&mut self.accept_again) {
             self.close_listener(index);
         }
-        let open = (0..self.listeners.len() as u32).filter(|index| self.listeners[*index as usize].is_some());
-        for index in open.collect::<Vec<_>>() {
-            let entry = opcode::AsyncCancel::new(Operation::Accept.data(index)).build();
-            self.push(&entry.user_data(Operation::Cancel.data(0)));
-        }
+        self.cancel_accepts();
+    }
+
+    fn pause_accepting(&mut self) {
+        self.is_paused = true;
+        self.cancel_accepts();
+    }
+
+    fn resume_accepting(&mut self) {
+        self.is_paused = false;
     }
 
     fn await_connect(&mut self, link: LinkId, socket: &Socket) {
@@ -435,8 +452,10 @@ impl Driver for Uring {
             }
             self.buffer_ring.publish();
         }
-        for index in std::mem::take(&mut self.accept_again) {
-            self.accept_on(index);
+        if !self.is_paused {
+            for index in std::mem::take(&mut self.accept_again) {
+                self.accept_on(index);
+            }
         }
         let sends = std::mem::take(&mut self.sends);
         let at_once = sends.count > 0 && sends.count == self.flying && sends.largest <= SEND_AT_ONCE_BYTES;

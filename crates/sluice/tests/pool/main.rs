@@ -13,6 +13,7 @@ mod certificates;
 mod console;
 mod drivers;
 mod faults;
+mod files;
 mod gate;
 mod hba;
 mod http;
