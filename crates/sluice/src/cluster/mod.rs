@@ -83,10 +83,10 @@ pub(crate) struct StatusArgs {
 /// For how long, where clients are held.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Patience {
-    /// Time that open transactions have to end
+    /// Time that open transactions have to end, 1h at most
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_patience)]
     wait: Duration,
-    /// Time after which clients go on, whatever has happened
+    /// Time after which clients go on, whatever has happened, 1h at most
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_patience)]
     longest: Duration,
 }
