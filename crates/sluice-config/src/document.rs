@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use sluice_control::settings::ClientLog;
 use toml_edit::Document;
 
 use crate::{
@@ -102,6 +103,10 @@ fn read(root: &Section<'_>) -> Config {
         upgrade_grace: root.read(&schema::UPGRADE_GRACE).value().unwrap_or(schema::UPGRADE),
         tcp_user_timeout: root.read(&schema::TCP_USER_TIMEOUT).value().unwrap_or(schema::USER_TIMEOUT),
         stats_period: root.read(&schema::STATS_PERIOD).value(),
+        client_log: ClientLog {
+            connections: root.read(&schema::LOG_CONNECTIONS).value().unwrap_or(false),
+            disconnections: root.read(&schema::LOG_DISCONNECTIONS).value().unwrap_or(false),
+        },
         http_listen,
         auth: auth.config,
         encryption,

@@ -34,7 +34,7 @@ mod writer;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use sluice_control::settings::{Limits, PoolSettings};
+use sluice_control::settings::{ClientLog, Limits, PoolSettings};
 
 pub use document::{load, parse};
 pub use hba::interfaces;
@@ -74,6 +74,8 @@ pub struct Config {
     pub tcp_user_timeout: Duration,
     /// The interval at which the pools' figures are written to the log; `None`: never.
     pub stats_period: Option<Duration>,
+    /// The clients that are logged as they come and go.
+    pub client_log: ClientLog,
     /// The addresses at which metrics and health are told by HTTP.
     pub http_listen: Vec<SocketAddr>,
     /// The authentication of clients.

@@ -5,6 +5,7 @@
 
 mod admin;
 mod balancers;
+mod client_log;
 mod cluster;
 mod limits;
 mod node;
@@ -25,6 +26,7 @@ use crate::{
 
 pub(crate) use admin::*;
 pub(crate) use balancers::*;
+pub(crate) use client_log::*;
 pub(crate) use cluster::*;
 pub(crate) use limits::*;
 pub(crate) use node::*;
@@ -148,6 +150,8 @@ pub(crate) static FILE: Table = Table {
         &SHUTDOWN_GRACE,
         &UPGRADE_GRACE,
         &TCP_USER_TIMEOUT,
+        &LOG_CONNECTIONS,
+        &LOG_DISCONNECTIONS,
         &STATS_PERIOD,
         &HTTP_LISTEN,
     ],

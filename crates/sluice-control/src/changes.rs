@@ -72,6 +72,8 @@ impl fmt::Display for Change {
 pub(crate) fn between(before: &Snapshot, now: &Snapshot) -> Vec<Change> {
     let mut found = Differences::default();
     found.compare("proxy_protocol_from", &shown_networks(&before.balancers), &shown_networks(&now.balancers));
+    found.compare("log_connections", &before.client_log.connections, &now.client_log.connections);
+    found.compare("log_disconnections", &before.client_log.disconnections, &now.client_log.disconnections);
     limits(&mut found, &before.limits, &now.limits);
     if !Arc::ptr_eq(&before.access, &now.access) {
         access(&mut found, &before.access, &now.access);

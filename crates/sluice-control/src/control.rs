@@ -129,7 +129,7 @@ mod tests {
         access::{Access, LookUp, Method},
         address::Network,
         cluster::{Cluster, Rest},
-        settings::{Limits, PoolMode, PoolSettings, Sharing},
+        settings::{ClientLog, Limits, PoolMode, PoolSettings, Sharing},
     };
 
     fn configuration() -> Configuration {
@@ -146,6 +146,7 @@ mod tests {
             admin: None,
             balancers: Vec::new(),
             limits: Limits::default(),
+            client_log: ClientLog::default(),
             clusters: Vec::new(),
         }
     }

@@ -128,6 +128,15 @@ pub struct Limits {
     pub rewritten_message_bytes: u32,
 }
 
+/// The clients that the log tells of as they come and go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientLog {
+    /// Those that have logged in.
+    pub connections: bool,
+    /// Those that had, and are gone.
+    pub disconnections: bool,
+}
+
 /// The limits of one user.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UserLimits {

@@ -10,7 +10,7 @@ use crate::{
     address::{Address, Network, PeerAddress},
     cluster::{Cluster, Primary, Standing},
     reading::{Causal, Node, Reader, Reading},
-    settings::{Limits, PoolSettings},
+    settings::{ClientLog, Limits, PoolSettings},
 };
 
 /// An operator's decisions, all of them valid together.
@@ -28,6 +28,8 @@ pub struct Configuration {
     pub balancers: Vec<Network>,
     /// The limits of the process.
     pub limits: Limits,
+    /// The clients that are logged as they come and go.
+    pub client_log: ClientLog,
     /// The clusters that databases are in; no two have the same name.
     pub clusters: Vec<Cluster>,
 }
@@ -88,6 +90,8 @@ pub struct Snapshot {
     pub balancers: Vec<Network>,
     /// The limits of the process.
     pub limits: Limits,
+    /// The clients that are logged as they come and go.
+    pub client_log: ClientLog,
     /// The clusters that databases are in, and their primaries as far as they are known.
     pub clusters: Vec<Standing>,
 }
@@ -207,11 +211,22 @@ impl Database {
 impl Snapshot {
     /// The first one.
     pub fn first(configuration: Configuration) -> Self {
-        let Configuration { databases, access, encryption, admin, balancers, limits, clusters } = configuration;
+        let Configuration { databases, access, encryption, admin, balancers, limits, client_log, clusters } =
+            configuration;
         let databases = databases.into_iter().map(Arc::new).collect();
         let clusters = clusters.into_iter().map(|cluster| Standing { cluster: Arc::new(cluster), primary: None });
         let clusters = clusters.collect();
-        Self { version: 1, databases, access: Arc::new(access), encryption, admin, balancers, limits, clusters }
+        Self {
+            version: 1,
+            databases,
+            access: Arc::new(access),
+            encryption,
+            admin,
+            balancers,
+            limits,
+            client_log,
+            clusters,
+        }
     }
 
     /// The one after this.
@@ -221,7 +236,8 @@ impl Snapshot {
         seen: &Seen,
         fill_in: impl FnOnce(&mut Policy, &Users),
     ) -> Self {
-        let Configuration { databases, mut access, encryption, admin, balancers, limits, clusters } = configuration;
+        let Configuration { databases, mut access, encryption, admin, balancers, limits, client_log, clusters } =
+            configuration;
         let keep = |database: Database| {
             let mut database = located(database, &seen.primaries);
             database.readers = self.readers_of(&database, seen);
@@ -237,7 +253,17 @@ impl Snapshot {
             Standing { cluster: self.kept_cluster(cluster), primary }
         };
         let clusters = clusters.into_iter().map(standing).collect();
-        Self { version: self.version + 1, databases, access, encryption, admin, balancers, limits, clusters }
+        Self {
+            version: self.version + 1,
+            databases,
+            access,
+            encryption,
+            admin,
+            balancers,
+            limits,
+            client_log,
+            clusters,
+        }
     }
 
     /// Whether all readers go to those nodes already: nodes are looked at each second, and mostly nothing has changed.

@@ -200,8 +200,16 @@ mod tests {
         };
         let access = Access { policy: Policy::Method(Method::Trust), users: Users::Listed(HashMap::new()) };
         let (databases, balancers) = (Vec::new(), Vec::new());
-        let configuration =
-            Configuration { databases, access, encryption: None, admin: None, limits, balancers, clusters: Vec::new() };
+        let configuration = Configuration {
+            databases,
+            access,
+            encryption: None,
+            admin: None,
+            limits,
+            client_log: sluice_control::settings::ClientLog::default(),
+            balancers,
+            clusters: Vec::new(),
+        };
         let snapshot = Snapshot::first(configuration);
         let limit = |shared: Shared| shared.limit(&snapshot);
         assert_eq!(limit(Shared::Process), 9);

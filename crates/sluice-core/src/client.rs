@@ -16,7 +16,7 @@ use sluice_hba::Place;
 use sluice_wire::{FrontendKind, message::TransactionStatus};
 
 pub use begun::Begun;
-pub use login::{Certificate, Challenge, Demand, LoginRequest, Wish};
+pub use login::{Certificate, Challenge, Demand, LoginRequest, Said, Wish};
 pub use reads::{CatchUp, Reads};
 
 use crate::{
@@ -77,6 +77,8 @@ pub struct Client {
     pub admitted: Option<Admitted>,
     /// Its phase.
     pub phase: Phase,
+    /// The names that it has given, until it has logged in.
+    pub said: Option<Box<Said>>,
     /// The place of the rule that it logs in by, until it has.
     pub rule: Option<Arc<Place>>,
     /// The stream of its messages.
@@ -270,6 +272,7 @@ impl Client {
             connected: None,
             admitted: None,
             phase: Phase::Startup,
+            said: None,
             rule: None,
             stream: Stream::default(),
             pauses: Pauses::default(),

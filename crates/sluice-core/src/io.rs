@@ -102,6 +102,38 @@ pub enum Loss {
     Tls(TlsError),
 }
 
+/// The reason why a client is gone.
+#[derive(Debug, Clone, Copy, Error)]
+pub enum Departure<'a> {
+    /// It said that it goes.
+    #[error("it said goodbye")]
+    Goodbye,
+    /// Its connection has ended.
+    #[error("{0}")]
+    Lost(&'a Loss),
+    /// It was sent away with an error.
+    #[error("sent away: {}", .0.message)]
+    SentAway(&'a sluice_wire::ErrorResponse),
+    /// Its server's connection has ended, and the server's own words have reached it.
+    #[error("its server has ended the session")]
+    Ended,
+}
+
+/// A client that has proven who it is.
+#[derive(Debug, Clone)]
+pub struct KnownClient<'a> {
+    /// The database, as it calls it.
+    pub database: &'a str,
+    /// Its user.
+    pub user: &'a str,
+    /// Its address.
+    pub peer: PeerAddress,
+    /// The version of its TLS, if it has any.
+    pub tls: Option<&'a str>,
+    /// Its `application_name`; empty if it has said none.
+    pub application_name: String,
+}
+
 /// An event that an operator should know of. The driver's side words it.
 #[derive(Debug, Clone, Copy)]
 pub enum LogEvent<'a> {
@@ -109,10 +141,23 @@ pub enum LogEvent<'a> {
     ClientRefused {
         /// Its address.
         peer: PeerAddress,
+        /// Its user and its database, as far as it has said.
+        who: Option<(&'a str, &'a str)>,
         /// The place of the rule that it was to log in by, if it had not done so.
         rule: Option<&'a sluice_hba::Place>,
         /// The error that it got.
         error: &'a sluice_wire::ErrorResponse,
+    },
+    /// A client has logged in.
+    ClientLoggedIn(&'a KnownClient<'a>),
+    /// A client that had logged in is gone.
+    ClientGone {
+        /// The client.
+        client: &'a KnownClient<'a>,
+        /// The reason.
+        reason: Departure<'a>,
+        /// The time since it connected.
+        age: Duration,
     },
     /// A balancer does not say as it should where a client comes from.
     HeaderRefused {

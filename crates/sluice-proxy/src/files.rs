@@ -60,6 +60,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         admin: config.admin.clone(),
         balancers: config.balancers.clone(),
         limits: config.limits.clone(),
+        client_log: config.client_log,
         clusters: config.clusters.clone(),
     })
 }

@@ -37,6 +37,7 @@ mod worker;
 
 pub use inherited::{InheritError, Inherited, Predecessor};
 pub use listening::ListenError;
+pub use log::is_unseen;
 pub use open_files::OpenFiles;
 pub use pulse::{Pulse, Silent};
 pub use service::{Service, StartError, forbid_core_dumps};

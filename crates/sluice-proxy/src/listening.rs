@@ -5,6 +5,8 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::io::Errno;
@@ -13,6 +15,13 @@ use socket2::SockRef;
 use thiserror::Error;
 
 use crate::{http, net::sockets};
+
+/// The time that an address has to become free: the kernel closes the sockets of a process with io_uring some milliseconds
+/// after that was killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pause between two attempts.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// An address can't be listened on.
 #[derive(Debug, Error)]
@@ -152,10 +161,11 @@ pub(crate) struct Listening {
 impl Listening {
     /// Takes what was passed, and opens what the configuration names beyond that.
     pub(crate) fn open(config: &Config, mut passed: Vec<Listener>) -> Result<Self, ListenError> {
+        let until = Instant::now() + PATIENCE;
         let mut listeners: Vec<Listener> = passed.extract_if(.., |listener| !listener.kind.is_own()).collect();
         if !listeners.iter().any(|listener| listener.kind == Kind::Pool) {
             let mut port = None;
-            let mut take = |address| take_or(&mut passed, Kind::OwnPool, Place::Tcp(address));
+            let mut take = |address| take_or(&mut passed, Kind::OwnPool, Place::Tcp(address), until);
             for &address in &config.listen {
                 let Some(listener) = unless_there_is_no_ipv6(take(address), &config.listen)? else { continue };
                 if let Place::Tcp(address) = listener.place {
@@ -165,12 +175,12 @@ impl Listening {
             }
             if let Some(dir) = &config.unix_socket_dir {
                 let path = dir.join(format!(".s.PGSQL.{}", port.unwrap_or(5432)));
-                listeners.push(take_or(&mut passed, Kind::OwnPool, Place::Unix(path))?);
+                listeners.push(take_or(&mut passed, Kind::OwnPool, Place::Unix(path), until)?);
             }
         }
         if !listeners.iter().any(|listener| listener.kind == Kind::Http) {
             for &address in &config.http_listen {
-                listeners.push(take_or(&mut passed, Kind::OwnHttp, Place::Tcp(address))?);
+                listeners.push(take_or(&mut passed, Kind::OwnHttp, Place::Tcp(address), until)?);
             }
         }
         // Whoever has opened them.
@@ -263,26 +273,36 @@ fn unless_there_is_no_ipv6<T>(
     }
 }
 
-/// The socket that a predecessor has for a place, or a new one.
-fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place) -> Result<Listener, ListenError> {
+/// The socket that a predecessor has for a place, or a new one; until then, one that is in use may become free.
+fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place, until: Instant) -> Result<Listener, ListenError> {
     if let Some(at) = passed.iter().position(|it| it.kind == kind && it.place.is_as(&place)) {
         return Ok(passed.swap_remove(at));
     }
     match place {
         Place::Tcp(address) => {
-            let opened = match kind.is_http() {
+            let opened = patiently(until, || match kind.is_http() {
                 true => http::listen(address),
                 false => sockets::listen_tcp(address).map(TcpListener::from),
-            };
+            });
             let listener = opened.map_err(|error| ListenError { place, error })?;
             // The port that the system has chosen, where it was asked to.
             let place = Place::Tcp(listener.local_addr().unwrap_or(address));
             Ok(Listener { kind, place, socket: listener.into() })
         }
-        Place::Unix(ref path) => match sockets::listen_unix(path) {
+        Place::Unix(ref path) => match patiently(until, || sockets::listen_unix(path)) {
             Ok(socket) => Ok(Listener { kind, place, socket: socket.into() }),
             Err(error) => Err(ListenError { place, error }),
         },
+    }
+}
+
+/// Tries again until then while the address is in use.
+fn patiently<T>(until: Instant, listen: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match listen() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => thread::sleep(AGAIN),
+            done => return done,
+        }
     }
 }
 

@@ -8,7 +8,10 @@ use std::{
 
 use rustls::{
     RootCertStore,
-    pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
 };
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -139,8 +142,18 @@ fn pem_items<T: PemObject>(
     let failed = |fault: String| FileError { path: path.to_owned(), fault, remedy };
     let bytes = read(path, fingerprint)?;
     let found: Result<Vec<_>, _> = T::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| failed(format!("not a {what} in PEM: {error}")))?;
+    let found = found.map_err(|error| failed(format!("not a {what} in PEM: {}", words(&error))))?;
     if found.is_empty() { Err(failed(format!("it holds no {what}"))) } else { Ok(found) }
+}
+
+/// The words for what is wrong with a PEM file: its lines as text, which the error has as numbers.
+fn words(error: &pem::Error) -> String {
+    let text = |line: &[u8]| String::from_utf8_lossy(line).trim_end().escape_debug().to_string();
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => format!("the section \"{}\" has no end", text(end_marker)),
+        pem::Error::IllegalSectionStart { line } => format!("no section begins by \"{}\"", text(line)),
+        other => other.to_string(),
+    }
 }
 
 /// The private key in a PEM file that nobody but its owner, or a group of root's, may read: as PostgreSQL demands it.
@@ -219,6 +232,20 @@ impl Trusted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_a_certificate_is_said_to_be_one_in_words() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (text, fault) in [
+            ("-----BEGIN CERTIFICATE-----\nMIIB\n", "the section \"CERTIFICATE\" has no end"),
+            ("-----BEGIN CERTIFICATE\n", "no section begins by \"-----BEGIN CERTIFICATE\""),
+        ] {
+            let path = folder.path().join("half");
+            fs::write(&path, text).expect("a file");
+            let error = certificates(&path, &mut Fingerprint::default()).expect_err("it is half a certificate");
+            assert!(error.fault.ends_with(fault), "{}", error.fault);
+        }
+    }
 
     #[test]
     fn what_is_no_file_or_too_large_is_refused_at_once() {

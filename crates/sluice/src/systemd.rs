@@ -1,6 +1,14 @@
 //! The words for systemd (sd_notify(3)): ready, reloading, stopping, alive. Where nobody listens they cost nothing.
 
 use std::{
+    env, io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -65,8 +73,18 @@ impl Systemd {
         if self.is_silent.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(error) = sd_notify::notify(words) {
+        if let Err(error) = notify(words) {
             tracing::warn!("could not notify systemd (NOTIFY_SOCKET): {error}");
         }
     }
+}
+
+/// Sends words to the socket that `NOTIFY_SOCKET` names: an `@` at its beginning stands for a zero byte, that of a name
+/// which is not in the file system (sd_notify(3)). The library knows paths only.
+fn notify(words: &[NotifyState<'_>]) -> io::Result<()> {
+    let socket = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+    let Some(name) = socket.as_bytes().strip_prefix(b"@") else { return sd_notify::notify(words) };
+    let text: String = words.iter().map(|word| format!("{word}\n")).collect();
+    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &SocketAddr::from_abstract_name(name)?)?;
+    Ok(())
 }

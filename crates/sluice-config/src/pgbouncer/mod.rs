@@ -413,6 +413,10 @@ impl Conversion {
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
         let asks_everywhere = self.lookup();
+        for key in ["log_connections", "log_disconnections"] {
+            // As PgBouncer does it by default.
+            self.top.entry(key).or_insert_with(|| value(true));
+        }
         let sockets = self.top.get("unix_socket_dir").and_then(Item::as_str).unwrap_or("/tmp").to_owned();
         for database in self.databases.iter_mut().filter(|database| !database.contains_key("host")) {
             // Servers' sockets are looked for where its own are.

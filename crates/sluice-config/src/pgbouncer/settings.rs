@@ -43,6 +43,8 @@ pub(super) enum Kind {
     Seconds,
     /// Milliseconds, a second at least and a day at most; 0 says that there is no such limit, and is left out.
     UserTimeout,
+    /// A number that is 0 for no.
+    Flag,
     /// A path, or a name.
     Text,
     /// Names with commas between them.
@@ -59,6 +61,10 @@ impl Kind {
                 let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
                 let says_nothing = matches!(self, Self::Limit) && number == 0;
                 Ok((!says_nothing).then(|| i64::from(number).into()))
+            }
+            Self::Flag => {
+                let number: i64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+                Ok(Some((number != 0).into()))
             }
             Self::Clients => {
                 let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
@@ -122,7 +128,7 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Mostly, Unneeded};
-    use Kind::{Clients, Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
+    use Kind::{Clients, Flag, Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
         "stats_period" => Key("", "stats_period", Seconds),
@@ -153,8 +159,13 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "track_extra_parameters" => Unneeded("all settings follow their client"),
         "disable_pqexec" => Mostly("simple queries are let through here, too", values::simple_queries),
         "application_name_add_host" => Missing("not there: use the extension, which shows clients' addresses"),
-        "syslog" | "syslog_ident" | "syslog_facility" | "logfile" | "log_connections" | "log_disconnections"
-        | "log_pooler_errors" | "log_stats" | "verbose" => {
+        "log_connections" => Key("", "log_connections", Flag),
+        "log_disconnections" => Key("", "log_disconnections", Flag),
+        "log_pooler_errors" => Unneeded(
+            "errors by which a client is refused or sent away are always logged (RUST_LOG=warn leaves them out, and all \
+             else of their level), others that the pool itself answers are not",
+        ),
+        "syslog" | "syslog_ident" | "syslog_facility" | "logfile" | "log_stats" | "verbose" => {
             Unneeded("the log goes to standard error; RUST_LOG chooses what")
         }
         "pidfile" | "user" | "service_name" | "job_name" | "conffile" => {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sluice_control::settings::PoolMode;
+use sluice_control::settings::{ClientLog, PoolMode};
 
 use super::*;
 use crate::{Config, ServerAddress, parse};
@@ -40,7 +40,7 @@ fn what_has_a_counterpart_is_carried_over() {
          pool_mode = transaction\ndefault_pool_size = 30\nmin_pool_size = 2\nmax_client_conn = 5000\n\
          query_wait_timeout = 2.5\nserver_lifetime = 7200\nserver_idle_timeout = 60\n\
          idle_transaction_timeout = 0\ntcp_user_timeout = 12500\n\
-         client_idle_timeout = 600\nquery_timeout = 1.5\nserver_reset_query = DISCARD ALL\n",
+         client_idle_timeout = 600\nquery_timeout = 1.5\nserver_reset_query = DISCARD ALL\nlog_connections = 0\n",
     );
     assert_eq!(config.listen, ["127.0.0.1:6543".parse().unwrap(), "[::1]:6543".parse().unwrap()]);
     assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/run/here")));
@@ -55,6 +55,7 @@ fn what_has_a_counterpart_is_carried_over() {
     let Some(lookup) = &config.auth.lookup else { panic!("{:?}", config.auth) };
     assert_eq!(lookup.query, "SELECT usename, passwd FROM pg_shadow WHERE usename=$1");
     assert_eq!(config.tcp_user_timeout, Duration::from_millis(12_500));
+    assert_eq!(config.client_log, ClientLog { connections: false, disconnections: true });
     let limits = (config.limits.idle_client_timeout, config.limits.query_timeout);
     assert_eq!(limits, (Some(Duration::from_secs(600)), Some(Duration::from_millis(1500))));
     assert_eq!((lookup.user.as_str(), lookup.database.as_str()), ("asker", "app"));
@@ -67,6 +68,7 @@ fn defaults_that_clients_notice_are_written_out() {
     assert_eq!(config.databases[0].pool.sharing.mode, PoolMode::Session);
     assert_eq!(config.unix_socket_dir.as_deref(), Some(Path::new("/tmp")));
     assert!(config.auth.known_users_only && config.auth.policy.rules().is_some());
+    assert_eq!(config.client_log, ClientLog { connections: true, disconnections: true });
     assert!(notes.iter().any(|note| note.starts_with("listen_addr: ")), "{notes:?}");
 }
 

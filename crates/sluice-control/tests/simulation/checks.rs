@@ -60,6 +60,7 @@ fn shown(snapshot: &Snapshot) -> Content {
         encryption: snapshot.encryption.clone(),
         admin: snapshot.admin.clone(),
         balancers: snapshot.balancers.clone(),
+        client_log: snapshot.client_log,
         limits: snapshot.limits.clone(),
         clusters: snapshot.clusters.iter().map(|it| Cluster::clone(&it.cluster)).collect(),
     };

@@ -56,6 +56,7 @@ impl Operator {
             encryption: None,
             admin: None,
             balancers: Vec::new(),
+            client_log: sluice_control::settings::ClientLog::default(),
             limits: limits(rng),
             clusters: Vec::new(),
         };

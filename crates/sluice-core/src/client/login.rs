@@ -20,6 +20,15 @@ pub struct Wish {
     pub system_user: Option<Box<str>>,
 }
 
+/// The names that a client has given, of which it has proven nothing.
+#[derive(Debug)]
+pub struct Said {
+    /// Its user.
+    pub user: Box<str>,
+    /// Its database.
+    pub database: Box<str>,
+}
+
 /// A login that is not complete.
 #[derive(Debug)]
 pub struct LoginRequest {

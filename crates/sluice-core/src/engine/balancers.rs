@@ -8,7 +8,7 @@ use sluice_wire::proxy;
 use crate::{
     client::Phase,
     ids::ClientId,
-    io::{Io, LogEvent, PeerAddress},
+    io::{Departure, Io, LogEvent, Loss, PeerAddress},
     time::Time,
 };
 
@@ -35,7 +35,7 @@ impl Engine {
             Err(error) => {
                 io.log(LogEvent::HeaderRefused { peer: client.peer, error });
                 // Whoever speaks there need not know PostgreSQL's protocol, and a client behind it is told by the end.
-                self.drop_client(now, id, io);
+                self.drop_client(now, id, Departure::Lost(&Loss::Closed), io);
                 None
             }
         }

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 use crate::{
     client::{Client, Link, Phase},
     ids::{CancelId, ClientId, ClientRef, ServerId},
-    io::{Conn, Io, Owner},
+    io::{Conn, Departure, Io, Owner},
     mail::Mail,
     server::{Role, Server},
     stream::Fate,
@@ -104,7 +104,7 @@ impl Engine {
         if asker.worker != self.worker {
             io.mail(asker.worker, Mail::Cancelled(asker));
         } else if self.is_current(asker) {
-            self.drop_client(now, asker.id, io);
+            self.drop_client(now, asker.id, Departure::Goodbye, io);
         }
     }
 

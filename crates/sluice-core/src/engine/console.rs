@@ -8,9 +8,9 @@ use sluice_wire::{
 };
 
 use crate::{
-    client::{Client, Console, Phase},
+    client::{Client, Console, Phase, Wish},
     ids::{ClientId, ClientRef},
-    io::{Command, Io},
+    io::{Command, Departure, Io},
     pauses::Reason,
     time::Time,
 };
@@ -37,7 +37,9 @@ impl Engine {
     }
 
     /// A client that is who it says wants to talk to the console.
-    pub(super) fn enter_console(&mut self, id: ClientId, user: &str, io: &mut impl Io) -> Result<(), ErrorResponse> {
+    pub(super) fn enter_console(&mut self, id: ClientId, wish: &Wish, io: &mut impl Io) -> Result<(), ErrorResponse> {
+        let user = wish.user.as_str();
+        let application_name = wish.request.get("application_name").unwrap_or_default().into();
         let rights = rights_of(&self.snapshot, user).ok_or_else(|| may_not(user))?;
         let worker = self.worker;
         let Some(client) = self.clients.get_mut(id) else { return Ok(()) };
@@ -52,8 +54,9 @@ impl Engine {
         }
         message::put_backend_key_data(&mut self.scratch, number, &[0; 4]);
         self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
-        client.phase = Phase::Console(Console { user: user.into(), waits: false, skips: false });
+        client.phase = Phase::Console(Console { user: user.into(), application_name, waits: false, skips: false });
         io.send(client.conn, &self.scratch);
+        self.log_logged_in(id, io);
         Ok(())
     }
 
@@ -104,7 +107,7 @@ impl Engine {
                 io.send(conn, &TransactionStatus::Idle.ready_for_query());
             }
             FrontendKind::Terminate => {
-                self.drop_client(now, id, io);
+                self.drop_client(now, id, Departure::Goodbye, io);
                 return None;
             }
             FrontendKind::Flush => {}

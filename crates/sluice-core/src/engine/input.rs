@@ -5,7 +5,7 @@ use sluice_wire::FrontendKind;
 use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase},
     ids::{ClientId, ClientRef},
-    io::Io,
+    io::{Departure, Io},
     pauses::Reason,
     time::Time,
     watch,
@@ -160,7 +160,7 @@ impl Engine {
                     }
                 }
                 Stop::Terminate => {
-                    self.part_from(now, id, Parting::Goodbye, io);
+                    self.part_from(now, id, Parting::Goodbye, Departure::Goodbye, io);
                     return None;
                 }
                 Stop::Broken(error) => {

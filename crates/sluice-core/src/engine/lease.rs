@@ -12,7 +12,7 @@ use crate::{
     client::{Client, Link, PENDING_BYTES_MAX, Phase},
     hub::Pool,
     ids::{ClientId, ClientRef, ServerId, ServerRef},
-    io::{HandOver, Io, LogEvent},
+    io::{Departure, HandOver, Io, LogEvent},
     mail::Mail,
     pauses::Reason,
     pool::{Acquired, PoolState, Purpose, Released, Wants},
@@ -527,7 +527,7 @@ impl Engine {
                     session.link = Link::None;
                 }
                 if says_nothing {
-                    self.drop_client(now, client, io);
+                    self.drop_client(now, client, Departure::Ended, io);
                 } else {
                     self.refuse_client(now, client, &error, io);
                 }

@@ -3,7 +3,7 @@
 use sluice_tls::Secured;
 
 use crate::{
-    client::{Client, Phase, Session},
+    client::{Client, Session},
     ids::{ClientId, ClientRef, ServerId, ServerRef},
     listing::{Encryption, ListedClient, ListedServer, Listing, ServerState},
     server::{Role, Server},
@@ -24,10 +24,7 @@ impl Engine {
     /// `None` of one that has not proven who it is.
     fn listed_client(&self, id: ClientId, client: &Client) -> Option<ListedClient> {
         let this = ClientRef { worker: self.worker, id, serial: client.serial };
-        let (user, database) = match &client.phase {
-            Phase::Console(console) => (&*console.user, self.snapshot.admin.as_ref()?.database.as_str()),
-            _ => (client.admitted.as_ref()?.user()?, client.session()?.pool.database.as_str()),
-        };
+        let (user, database) = self.proven(client)?;
         let session = client.session();
         let server = client.server().and_then(|id| Some((id, self.servers.get(id)?)));
         let asked = server.and_then(|(_, server)| server.meter.query_since());
@@ -36,10 +33,7 @@ impl Engine {
             process_id: cancel::process_id(this),
             user: user.to_owned(),
             database: database.to_owned(),
-            application_name: match server {
-                Some((_, server)) => reported_name(server),
-                None => session.map(application_name).unwrap_or_default(),
-            },
+            application_name: self.application_name_of(client),
             peer: client.peer,
             connected_at: client.connected_at,
             request_at: asked.unwrap_or_else(|| client.rest.since().max(client.connected_at)),
@@ -80,11 +74,12 @@ impl Engine {
 }
 
 /// The `application_name` that a server has reported.
-fn reported_name(server: &Server) -> String {
+pub(super) fn reported_name(server: &Server) -> String {
     server.parameters.get("application_name").unwrap_or_default().to_owned()
 }
 
-fn application_name(session: &Session) -> String {
+/// The `application_name` that is in place for a client, whatever server it gets.
+pub(super) fn application_name(session: &Session) -> String {
     let name = session.profile.get("application_name").unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
 }

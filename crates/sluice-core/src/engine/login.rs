@@ -97,6 +97,7 @@ impl Engine {
         request: SessionRequest,
         io: &mut impl Io,
     ) -> Result<(), ErrorResponse> {
+        self.note_said(id, &request);
         check_replication(&request)?;
         let user = request.get("user").filter(|u| !u.is_empty()).map(str::to_owned).ok_or_else(|| {
             let error = "no PostgreSQL user name specified in startup packet";
@@ -329,11 +330,11 @@ impl Engine {
         check_certificate(&login)?;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         self.check_role(&login)?;
-        let LoginRequest { wish: Wish { request, user, database, .. }, credentials, .. } = login;
         self.clients[id].rule = None;
-        if self.is_console(&database) {
-            return self.enter_console(id, &user, io);
+        if self.is_console(&login.wish.database) {
+            return self.enter_console(id, &login.wish, io);
         }
+        let LoginRequest { wish: Wish { request, user, database, .. }, credentials, .. } = login;
         if let Some(admitted) = &mut self.clients[id].admitted {
             self.hub.identify(admitted, &user, &database).map_err(|full| too_many(full, &user, &database))?;
         }
@@ -431,6 +432,7 @@ impl Engine {
         self.scratch.extend_from_slice(behind);
         self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
         io.send(client.conn, &self.scratch);
+        self.log_logged_in(id, io);
     }
 }
 
@@ -471,7 +473,7 @@ pub(super) const READS_STARTUP: &str = "ProcessStartupPacket";
 /// A name as PostgreSQL takes it from a startup packet (`ProcessStartupPacket`): as much of it as names have, which it
 /// cuts without an eye to characters. Half a character is shown as a replacement, and is longer than names are, so that
 /// it is nobody's and nothing's.
-fn shortened(name: String) -> String {
+pub(super) fn shortened(name: String) -> String {
     match name.as_bytes().get(..NAME_BYTES_MAX) {
         Some(beginning) if name.len() > NAME_BYTES_MAX => {
             let mut name = String::from_utf8_lossy(beginning).into_owned();

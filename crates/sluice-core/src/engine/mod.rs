@@ -18,6 +18,7 @@
 //! | `apart` | statements whose literals were read by other settings than those in place, prepared again |
 //! | `rereading` | statements whose literals PostgreSQL reads anew, under another `search_path` |
 //! | `lending` | the names of a client's that a server has while SQL may mean them |
+//! | `comings` | clients who come and go, as the log tells of them |
 //! | `commands` | commands of a client's that Sluice carries out by itself |
 //! | `amending` | Queries to whose texts something was added |
 //! | `begin` | a BEGIN that the client was told of before its server |
@@ -62,6 +63,7 @@ mod broken;
 mod cancel;
 mod causal;
 mod client_address;
+mod comings;
 mod commands;
 mod console;
 mod copying;
@@ -113,7 +115,7 @@ use crate::{
     client::{Client, Phase},
     hub::Hub,
     ids::{CancelId, ClientId, ClientRef, ServerId, ServerRef, Slots},
-    io::{Conn, Io, LogEvent, Loss, Owner, PeerAddress},
+    io::{Conn, Departure, Io, LogEvent, Loss, Owner, PeerAddress},
     mail::Mail,
     pauses::Reason,
     server::{Role, Server},
@@ -197,7 +199,7 @@ impl Engine {
         let connected = match self.admit_connection(peer, is_balancer) {
             Ok(connected) => connected,
             Err(error) => {
-                io.log(LogEvent::ClientRefused { peer, rule: None, error: &error });
+                io.log(LogEvent::ClientRefused { peer, who: None, rule: None, error: &error });
                 io.send(conn, &error.to_bytes());
                 io.close(conn);
                 return None;
@@ -256,7 +258,10 @@ impl Engine {
             Owner::Client(id) => {
                 self.note_handshake_failed(id, loss, io);
                 let says_goodbye = self.clients.get(id).is_some_and(Client::says_goodbye);
-                self.part_from(now, id, if says_goodbye { Parting::Goodbye } else { Parting::Gone }, io);
+                match says_goodbye {
+                    true => self.part_from(now, id, Parting::Goodbye, Departure::Goodbye, io),
+                    false => self.drop_client(now, id, Departure::Lost(loss), io),
+                }
             }
             Owner::Server(id) => self.server_closed(now, id, &loss.to_string(), io),
             Owner::Cancel(id) => self.cancel_closed(now, id, io),
@@ -452,7 +457,9 @@ impl Engine {
         let lost_commit = client.session_mut().and_then(|session| session.commit.take());
         let unknown = lost_commit.map(|_| outcomes::unknown().detail(error.message.to_string()));
         let error = unknown.as_ref().unwrap_or(error);
-        io.log(LogEvent::ClientRefused { peer: client.peer, rule: client.rule.as_deref(), error });
+        let client = &self.clients[id];
+        let (who, rule) = (self.who(client), client.rule.as_deref());
+        io.log(LogEvent::ClientRefused { peer: client.peer, who, rule, error });
         // Whatever the pool calls it, the client's connection ends here.
         let fatal = ErrorResponse { severity: sluice_wire::Severity::Fatal, ..error.clone() };
         let server = client.server().and_then(|s| self.servers.get(s));
@@ -463,16 +470,17 @@ impl Engine {
         {
             io.send(client.conn, &fatal.to_bytes());
         }
-        self.drop_client(now, id, io);
+        self.drop_client(now, id, Departure::SentAway(error), io);
     }
 
     /// Forgets a client, and sees that its server, if it has one, is put in order.
-    fn drop_client(&mut self, now: Time, id: ClientId, io: &mut impl Io) {
-        self.part_from(now, id, Parting::Gone, io);
+    fn drop_client(&mut self, now: Time, id: ClientId, reason: Departure<'_>, io: &mut impl Io) {
+        self.part_from(now, id, Parting::Gone, reason, io);
     }
 
-    fn part_from(&mut self, now: Time, id: ClientId, parting: Parting, io: &mut impl Io) {
+    fn part_from(&mut self, now: Time, id: ClientId, parting: Parting, reason: Departure<'_>, io: &mut impl Io) {
         let Some(client) = self.clients.remove(id) else { return };
+        self.log_gone(now, &client, reason, io);
         io.close(client.conn);
         self.hub.dismiss_connection();
         if let Phase::Account(wish) = &client.phase {

@@ -71,6 +71,7 @@ pub(crate) fn hub(database: Database, limits: Limits, method: Method, workers: u
         encryption: None,
         admin: None,
         balancers: Vec::new(),
+        client_log: sluice_control::settings::ClientLog::default(),
         clusters: Vec::new(),
         limits,
     });
@@ -414,6 +415,7 @@ fn configuration_of(snapshot: &Snapshot) -> Configuration {
         encryption: None,
         admin: None,
         balancers: snapshot.balancers.clone(),
+        client_log: snapshot.client_log,
         clusters: Vec::new(),
         limits: snapshot.limits.clone(),
     }

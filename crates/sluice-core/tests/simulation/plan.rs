@@ -386,6 +386,7 @@ impl Plan {
             encryption: None,
             admin: None,
             balancers: Vec::new(),
+            client_log: sluice_control::settings::ClientLog::default(),
             clusters: self.has_nodes().then_some(cluster).into_iter().collect(),
             limits,
         }

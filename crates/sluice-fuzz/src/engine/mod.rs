@@ -207,6 +207,7 @@ impl World {
             admin: None,
             clusters: Vec::new(),
             balancers: vec![Network::of(IpAddr::V4(BALANCER_ADDRESS))],
+            client_log: sluice_control::settings::ClientLog::default(),
             limits,
         });
         let hub = sluice_sim::hub(Arc::new(first), WORKERS);

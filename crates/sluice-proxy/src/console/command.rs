@@ -19,6 +19,8 @@ const TIME_MAX: Duration = Duration::from_secs(3600);
 pub(super) enum Command {
     /// An empty text.
     Nothing,
+    /// A SET that has no effect.
+    Set,
     Show(Show),
     Reload,
     Pause(Option<String>),
@@ -75,9 +77,16 @@ const SHOWN: [(&str, Show); 17] = [
     ("config", Show::Config),
 ];
 
+/// The settings that drivers make and the console ignores, as PgBouncer's does.
+const IGNORED: [&str; 5] =
+    ["client_encoding", "datestyle", "default_transaction_isolation", "standard_conforming_strings", "timezone"];
+
 impl Command {
     /// Reads a command, and sees that whoever gives it may.
     pub(super) fn parse(text: &str, rights: Rights) -> Result<Self, ErrorResponse> {
+        if sets_ignored(text) {
+            return Ok(Self::Set);
+        }
         let mut words = words(text.trim().trim_end_matches(';').trim_end()).into_iter();
         let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
         let fourth = words.next();
@@ -118,8 +127,24 @@ impl Command {
 
     /// Whether it is more than a look.
     pub(super) fn changes_something(&self) -> bool {
-        !matches!(self, Self::Nothing | Self::Show(_))
+        !matches!(self, Self::Nothing | Self::Set | Self::Show(_))
     }
+}
+
+/// Whether a text is a SET of one of [`IGNORED`].
+fn sets_ignored(text: &str) -> bool {
+    let text = text.trim().trim_end_matches(';').trim_end();
+    let Some((set, rest)) = text.split_once(char::is_whitespace) else { return false };
+    let rest = rest.trim_start();
+    let (name, rest) = rest.split_at(rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len()));
+    let rest = rest.trim_start();
+    let value = rest.strip_prefix('=').or_else(|| {
+        let (to, value) = rest.split_at_checked(2)?;
+        (to.eq_ignore_ascii_case("to") && value.starts_with(char::is_whitespace)).then_some(value)
+    });
+    set.eq_ignore_ascii_case("set")
+        && IGNORED.iter().any(|ignored| ignored.eq_ignore_ascii_case(name))
+        && value.is_some_and(|value| !value.trim().is_empty())
 }
 
 /// The words of a text, of which one in double quotes may have blanks.
@@ -163,11 +188,18 @@ pub(super) fn put_help(out: &mut Vec<u8>) {
          [<seconds for transactions> [<seconds in all>]]\n\tRELEASE <cluster>\n\tSHUTDOWN",
         shown.join("|")
     );
+    put_notice(out, &[(b'M', "Console usage"), (b'D', &*detail)]);
+}
+
+/// Writes that a SET has no effect, in PgBouncer's words.
+pub(super) fn put_ignored(out: &mut Vec<u8>) {
+    put_notice(out, &[(b'M', "SET ignored")]);
+}
+
+fn put_notice(out: &mut Vec<u8>, fields: &[(u8, &str)]) {
     framed(out, b'N', |out| {
-        for (field, value) in
-            [(b'S', "NOTICE"), (b'V', "NOTICE"), (b'C', "00000"), (b'M', "Console usage"), (b'D', &*detail)]
-        {
-            out.push(field);
+        for (field, value) in [(b'S', "NOTICE"), (b'V', "NOTICE"), (b'C', "00000")].iter().chain(fields) {
+            out.push(*field);
             put_cstr(out, value.as_bytes());
         }
         out.push(0);
@@ -184,6 +216,12 @@ mod tests {
     fn commands_are_read_as_people_write_them() {
         let read = |text| Command::parse(text, Rights::All).ok();
         assert_eq!(read(" show  Pools ; "), Some(Command::Show(Show::Pools)));
+        for text in ["SET client_encoding TO 'UTF8'", "set TimeZone='utc';", "set datestyle = ISO, MDY"] {
+            assert_eq!(read(text), Some(Command::Set), "{text}");
+        }
+        for text in ["set", "set client_encoding", "set client_encoding to", "set verbose = 1", "settimezone=1"] {
+            assert_eq!(read(text), None, "{text}");
+        }
         assert_eq!(read("SHOW STATS_TOTALS"), Some(Command::Show(Show::StatsTotals)));
         assert_eq!((read("reload;"), read(";")), (Some(Command::Reload), Some(Command::Nothing)));
         assert_eq!(read("PAUSE"), Some(Command::Pause(None)));

@@ -152,6 +152,10 @@ impl Console {
                 }
                 message::put_command_complete(out, "RESUME");
             }
+            Command::Set => {
+                command::put_ignored(out);
+                message::put_command_complete(out, "SET");
+            }
             Command::Reconnect(database) => {
                 self.known("reconnect", database.as_deref())?;
                 self.mailboxes.call_in(self.hub.renew(self.now(), database.as_deref()));

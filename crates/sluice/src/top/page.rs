@@ -151,7 +151,7 @@ fn each_ms(micros: u64, count: u64) -> String {
 /// A text of somebody else's on one line: nothing in it moves the cursor.
 fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    words.join(" ").chars().map(|c| if sluice_proxy::is_unseen(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Appends a table behind an empty line: numbers to the right, the first `named` columns and the last one's texts to the

@@ -480,6 +480,8 @@ fn the_extended_protocol_is_refused_and_the_session_goes_on(case: Case) {
     let mut console = pool.raw().login("boss", "pgbouncer");
     assert_eq!(console.talk(&Script::new().unnamed("SHOW POOLS", &[]).sync()), "E(0A000) Z(I)");
     assert_eq!(console.query(""), "I Z(I)");
+    // As drivers do at their log-in.
+    assert_eq!(console.query("SET client_encoding TO 'UTF8'"), "N(SET ignored) C(SET) Z(I)");
     assert_eq!(
         console.talk_to(&Script::new().query("SHOW VERSION").query("nonsense").query("RELOAD"), 3),
         "T(version) D(Sluice 0.1.0) C(SHOW) Z(I) E(42601) Z(I) C(RELOAD) Z(I)"

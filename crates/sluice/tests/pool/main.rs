@@ -10,6 +10,7 @@ mod balancers;
 mod begin;
 mod bounds;
 mod certificates;
+mod comings;
 mod console;
 mod drivers;
 mod faults;

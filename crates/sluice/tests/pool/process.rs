@@ -1,9 +1,15 @@
 //! The process itself: what it leaves in the log, and what it does not.
 
-use std::{fs, os::unix::fs::PermissionsExt, thread, time::Duration};
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    os::unix::fs::PermissionsExt,
+    thread,
+    time::Duration,
+};
 
 use serde_json::Value;
-use sluice_testkit::{Auth, Case, PoolConfig, TestPool, eventually, matrix, proc};
+use sluice_testkit::{Auth, Case, PoolConfig, TestPool, eventually, matrix, port::free_port, proc};
 
 use sluice_wire::startup::ProtocolVersion;
 
@@ -14,6 +20,7 @@ matrix!(transaction:
     a_log_that_nobody_reads_ends_nothing,
     secrets_are_nowhere_to_be_read,
     requests_that_take_long_are_logged,
+    an_address_that_is_about_to_be_free_is_waited_for,
 );
 
 fn the_log_may_be_of_json(case: Case) {
@@ -117,4 +124,22 @@ fn requests_that_take_long_are_logged(case: Case) {
         let line = lines.iter().find(|line| line["message"] == "slow: SELECT ?");
         line.is_some_and(|line| line["waited_ms"].as_f64().unwrap() >= 80.0)
     });
+}
+
+fn an_address_that_is_about_to_be_free_is_waited_for(case: Case) {
+    let database = database(case);
+    // As that of a process with io_uring is for some milliseconds after it was killed.
+    let port = free_port();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let leaves = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        drop(listener);
+    });
+    let mut pool = config(case).port(port).start();
+    leaves.join().unwrap();
+    for _ in 0..5 {
+        pool.app(&database).simple_query("SELECT 1").unwrap();
+        pool.kill();
+        pool = config(case).port(port).start();
+    }
 }

@@ -5,7 +5,8 @@ use std::{
     net::{TcpListener, UdpSocket},
     os::{
         fd::OwnedFd,
-        unix::net::{UnixDatagram, UnixListener},
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram, UnixListener},
     },
     time::{Duration, Instant},
 };
@@ -20,6 +21,7 @@ use crate::{SLUICE, config, database};
 
 matrix!(transaction:
     systemd_hears_what_it_does,
+    a_socket_without_a_file_hears_it_too,
     a_worker_that_hangs_starves_the_watchdog,
     passed_sockets_are_used,
     an_upgrade_keeps_passed_sockets_and_tells_the_new_process,
@@ -64,6 +66,17 @@ impl Systemd {
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
         heard
     }
+}
+
+fn a_socket_without_a_file_hears_it_too(case: Case) {
+    // Systemd in a container has such a one.
+    let place = tempfile::tempdir().unwrap();
+    let name = place.path().join("notify").display().to_string();
+    let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let pool = config(case).start_with(&[("NOTIFY_SOCKET", &format!("@{name}"))], Vec::new());
+    let heard = Systemd { socket, place }.hear();
+    assert_eq!(heard, ["READY=1", &format!("STATUS=Listening on {}", pool.address())]);
 }
 
 fn systemd_hears_what_it_does(case: Case) {
