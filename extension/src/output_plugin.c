@@ -55,6 +55,13 @@ is_confirmed(XLogRecPtr end)
 	return is;
 }
 
+/* Whether this process sends to one of those that commits wait for. */
+static bool
+is_synchronous_standby(void)
+{
+	return am_walsender && MyWalSnd != NULL && MyWalSnd->sync_standby_priority > 0;
+}
+
 /* What walsenders do themselves wherever they wait: the standbys to wait for may have changed. */
 static void
 reload_configuration(void)
@@ -71,8 +78,8 @@ await_standbys(XLogRecPtr end)
 {
 	TimestampTz began;
 
-	/* What a standby decodes has come from its primary. */
-	if (RecoveryInProgress() || is_confirmed(end))
+	/* What a standby decodes has come from its primary, and a subscriber that commits wait for waits for none. */
+	if (RecoveryInProgress() || is_synchronous_standby() || is_confirmed(end))
 		return;
 	began = GetCurrentTimestamp();
 	do
@@ -145,6 +152,9 @@ message(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecP
 	pgoutput.message_cb(context, transaction, at, is_of_transaction, prefix, size, text);
 }
 
+/* Puts a callback in the place of one that there is. */
+#define INSTEAD_OF(callback, own)	(callbacks->callback = pgoutput.callback != NULL ? (own) : NULL)
+
 void
 _PG_output_plugin_init(OutputPluginCallbacks *callbacks)
 {
@@ -153,11 +163,12 @@ _PG_output_plugin_init(OutputPluginCallbacks *callbacks)
 	init = (LogicalOutputPluginInit) load_external_function("pgoutput", "_PG_output_plugin_init", true, NULL);
 	init(&pgoutput);
 	*callbacks = pgoutput;
-	callbacks->commit_cb = commit;
-	callbacks->prepare_cb = prepare;
-	callbacks->commit_prepared_cb = commit_prepared;
-	callbacks->rollback_prepared_cb = rollback_prepared;
-	callbacks->stream_prepare_cb = stream_prepare;
-	callbacks->stream_commit_cb = stream_commit;
-	callbacks->message_cb = message;
+	/* That of 14 knows no transactions that are prepared. */
+	INSTEAD_OF(commit_cb, commit);
+	INSTEAD_OF(prepare_cb, prepare);
+	INSTEAD_OF(commit_prepared_cb, commit_prepared);
+	INSTEAD_OF(rollback_prepared_cb, rollback_prepared);
+	INSTEAD_OF(stream_prepare_cb, stream_prepare);
+	INSTEAD_OF(stream_commit_cb, stream_commit);
+	INSTEAD_OF(message_cb, message);
 }

@@ -7,7 +7,11 @@ use sluice_testkit::{TestServer, Version, becomes, versions};
 
 use crate::server::{code, run};
 
-versions!(what_it_says_is_what_pgoutput_says, a_transaction_comes_when_standbys_have_it);
+versions!(
+    what_it_says_is_what_pgoutput_says,
+    a_transaction_comes_when_standbys_have_it,
+    a_subscriber_may_be_what_commits_wait_for,
+);
 
 const SETTINGS: [(&str, &str); 7] = [
     ("wal_level", "logical"),
@@ -115,6 +119,30 @@ fn a_transaction_comes_when_standbys_have_it(version: Version) {
         client.join().expect("it has been committed");
     }
     assert_eq!(["pgoutput", "sluice"].map(names), [4, 4]);
+}
+
+fn a_subscriber_may_be_what_commits_wait_for(version: Version) {
+    let server = start(version);
+    let subscriber = TestServer::start(version, &[]);
+    subscriber.execute("CREATE TABLE t (n int PRIMARY KEY, text text)");
+    let (socket, port) = (server.socket_dir().display(), server.port());
+    subscriber.execute(&format!(
+        "CREATE SUBSCRIPTION s CONNECTION 'host={socket} port={port} user=postgres dbname=postgres application_name=reader' \
+         PUBLICATION p WITH (create_slot = false, slot_name = 'by_sluice', copy_data = false)"
+    ));
+    let streams = "SELECT count(*) FROM pg_stat_replication WHERE application_name = 'reader' AND state = 'streaming'";
+    becomes("it streams", "1".to_owned(), || server.value(streams));
+    server.execute("ALTER SYSTEM SET synchronous_standby_names = 'reader'");
+    server.execute("SELECT pg_reload_conf()");
+    let is_one = "SELECT sync_state FROM pg_stat_replication WHERE application_name = 'reader'";
+    becomes("it is waited for", "sync".to_owned(), || server.value(is_one));
+    let mut client = server.superuser("postgres");
+    run(&mut client, "SET statement_timeout = '30s'; SET sluice.cancel_waiting_commits = on");
+    run(&mut client, "INSERT INTO t VALUES (1, 'of the client')");
+    assert_eq!(subscriber.value("SELECT text FROM t"), "of the client");
+    subscriber.execute("ALTER SUBSCRIPTION s DISABLE");
+    subscriber.execute("ALTER SUBSCRIPTION s SET (slot_name = NONE)");
+    subscriber.execute("DROP SUBSCRIPTION s");
 }
 
 fn hex(text: &str) -> String {

@@ -24,8 +24,8 @@ pub(super) fn unknown_message(kind: FrontendKind) -> ErrorResponse {
         .routine("SocketBackend")
 }
 
-/// The error of a message that waited in vain for what was to be prepared for it.
+/// The end of a session whose message waited in vain for what was to be prepared for it.
 pub(super) fn never_prepared() -> ErrorResponse {
-    ErrorResponse::error(sqlstate::INTERNAL_ERROR, "the statement could not be prepared again as it was parsed")
+    ErrorResponse::fatal(sqlstate::INTERNAL_ERROR, "the statement could not be prepared again as it was parsed")
         .hint("This is a defect of Sluice's, and not of the statement. Prepare it by another name.")
 }

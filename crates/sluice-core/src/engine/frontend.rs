@@ -284,7 +284,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let is_noted = server.pool.slow.is_set();
         let step = match self.prepares_in_vain() {
-            true => self.refuse(never_prepared()),
+            true => Step::Stop(Stop::Broken(never_prepared())),
             false => self.attached_now(seen),
         };
         // One that waits comes again.
