@@ -76,7 +76,9 @@ fn in_seconds(name: &str) {
         let flushes = |target: &str| result.servers[target].commit.as_ref().unwrap().flushes;
         assert_eq!((flushes("nodes-1"), flushes("nodes-3-2ms")), (1, 2), "{text}");
         let round_trip_us = result.servers["nodes-3-2ms"].commit.as_ref().unwrap().nodes_round_trip_us.unwrap();
-        assert!(round_trip_us > 2000.0 && text.contains("whichever of"), "{round_trip_us}: {text}");
+        // On a busy machine a standby may have fallen behind: then it is not one of those that are waited for.
+        let says_which = ["whichever of", "which is waited for each time"].iter().any(|words| text.contains(words));
+        assert!(round_trip_us > 2000.0 && says_which, "{round_trip_us}: {text}");
         // The relays' way there and back.
         let commit_ms = |target: &str| {
             let of =
