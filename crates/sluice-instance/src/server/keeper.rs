@@ -387,8 +387,9 @@ impl Keeper {
     fn stopped(&self, begin: Instant, mode: Option<StopMode>, failed: Option<ExitStatus>) {
         let took = begin.elapsed();
         self.remove_groups();
-        self.shared.set(State::Stopped(StopReport { mode, took, failed }));
+        // Before whoever waits for it goes on.
         self.observer.event(Event::Stopped { took, failed });
+        self.shared.set(State::Stopped(StopReport { mode, took, failed }));
     }
 
     fn signal(&self, server: &mut Server, mode: StopMode) {
