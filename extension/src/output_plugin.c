@@ -99,26 +99,20 @@ await_standbys(XLogRecPtr end)
 	} while (!is_confirmed(end));
 }
 
-static void
-commit(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
-{
-	await_standbys(transaction->end_lsn);
-	pgoutput.commit_cb(context, transaction, at);
+/* A callback at the end of a transaction, or of its first half: pgoutput's, once the standbys have that. */
+#define BEHIND_STANDBYS(name) \
+static void \
+name(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at) \
+{ \
+	await_standbys(transaction->end_lsn); \
+	pgoutput.name##_cb(context, transaction, at); \
 }
 
-static void
-prepare(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
-{
-	await_standbys(transaction->end_lsn);
-	pgoutput.prepare_cb(context, transaction, at);
-}
-
-static void
-commit_prepared(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
-{
-	await_standbys(transaction->end_lsn);
-	pgoutput.commit_prepared_cb(context, transaction, at);
-}
+BEHIND_STANDBYS(commit)
+BEHIND_STANDBYS(prepare)
+BEHIND_STANDBYS(commit_prepared)
+BEHIND_STANDBYS(stream_prepare)
+BEHIND_STANDBYS(stream_commit)
 
 static void
 rollback_prepared(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr prepared,
@@ -126,20 +120,6 @@ rollback_prepared(LogicalDecodingContext *context, ReorderBufferTXN *transaction
 {
 	await_standbys(transaction->end_lsn);
 	pgoutput.rollback_prepared_cb(context, transaction, prepared, prepared_at);
-}
-
-static void
-stream_prepare(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
-{
-	await_standbys(transaction->end_lsn);
-	pgoutput.stream_prepare_cb(context, transaction, at);
-}
-
-static void
-stream_commit(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecPtr at)
-{
-	await_standbys(transaction->end_lsn);
-	pgoutput.stream_commit_cb(context, transaction, at);
 }
 
 /* One that is of no transaction stands for itself. */
@@ -152,8 +132,12 @@ message(LogicalDecodingContext *context, ReorderBufferTXN *transaction, XLogRecP
 	pgoutput.message_cb(context, transaction, at, is_of_transaction, prefix, size, text);
 }
 
-/* Puts a callback in the place of one that there is. */
-#define INSTEAD_OF(callback, own)	(callbacks->callback = pgoutput.callback != NULL ? (own) : NULL)
+/* Puts a callback in the place of pgoutput's, where it has one. */
+#define INSTEAD_OF(name) \
+	do { \
+		if (pgoutput.name##_cb != NULL) \
+			callbacks->name##_cb = name; \
+	} while (0)
 
 void
 _PG_output_plugin_init(OutputPluginCallbacks *callbacks)
@@ -164,11 +148,11 @@ _PG_output_plugin_init(OutputPluginCallbacks *callbacks)
 	init(&pgoutput);
 	*callbacks = pgoutput;
 	/* That of 14 knows no transactions that are prepared. */
-	INSTEAD_OF(commit_cb, commit);
-	INSTEAD_OF(prepare_cb, prepare);
-	INSTEAD_OF(commit_prepared_cb, commit_prepared);
-	INSTEAD_OF(rollback_prepared_cb, rollback_prepared);
-	INSTEAD_OF(stream_prepare_cb, stream_prepare);
-	INSTEAD_OF(stream_commit_cb, stream_commit);
-	INSTEAD_OF(message_cb, message);
+	INSTEAD_OF(commit);
+	INSTEAD_OF(prepare);
+	INSTEAD_OF(commit_prepared);
+	INSTEAD_OF(rollback_prepared);
+	INSTEAD_OF(stream_prepare);
+	INSTEAD_OF(stream_commit);
+	INSTEAD_OF(message);
 }

@@ -24,8 +24,8 @@ use super::{
 
 impl<'a, I: Io> ClientRelay<'a, I> {
     /// The shape that a statement's result had when the client sent its Parse: as it was told, or as whoever prepared
-    /// it first was, if the catalogs have changed since, or the client has used it like that. Where they have not, as far as is known, and PostgreSQL calls
-    /// the statement stale, that Parse may have come behind the change.
+    /// it first was, if the catalogs have changed since, or the client has used it like that. Where they have not, as
+    /// far as is known, and PostgreSQL calls the statement stale, that Parse may have come behind the change.
     pub(super) fn shape_as_parsed(&self, prepared: &Prepared, name: &[u8]) -> Option<Shape> {
         let Prepared { statement, described, is_bound, .. } = prepared;
         if statement.effects.intersects(Effects::SESSION) {
