@@ -47,12 +47,12 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `SHOW HELP` | the commands |
 | `SET` of `client_encoding`, `datestyle`, `default_transaction_isolation`, `standard_conforming_strings` or `timezone` | is ignored, with a notice: drivers send such |
 | `RELOAD` | as SIGHUP; an error says what is wrong |
-| `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave. A cancel (Ctrl-C in `psql`) does not end that wait: `RESUME` in another session does, and lets clients go on |
+| `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave. A cancel of that wait (Ctrl-C in `psql`) takes the command back, as `RESUME` in another session does: clients go on |
 | `RESUME [db]` | ends a pause: that of a database which was paused by its name, or all of them; an error where there is none |
 | `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
-| `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
+| `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same; a cancel of the wait takes it back. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
 | `RELEASE cluster` | ends a hold |
-| `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left, and `RESUME` ends it. For taking this process out of a balancer |
+| `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left; `RESUME` ends it, and so does a cancel of the wait. For taking this process out of a balancer |
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
 

@@ -64,6 +64,9 @@ pub trait Io {
     #[must_use]
     fn command(&mut self, command: Command) -> bool;
 
+    /// Says that a client of the console has cancelled what it waits for.
+    fn cancel_command(&mut self, client: ClientRef);
+
     /// Fills `bytes` with random ones fit for keys.
     fn random(&mut self, bytes: &mut [u8]);
 

@@ -87,6 +87,9 @@ pub trait Host {
     #[must_use]
     fn command(&mut self, command: Command) -> bool;
 
+    /// Tells the control thread that a client has cancelled its command.
+    fn cancel_command(&mut self, client: ClientRef);
+
     /// Fills `bytes` with random ones fit for keys.
     fn random(&mut self, bytes: &mut [u8]);
 

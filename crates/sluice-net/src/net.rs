@@ -545,6 +545,10 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Io for Net<D, H> {
         self.host.command(command)
     }
 
+    fn cancel_command(&mut self, client: ClientRef) {
+        self.host.cancel_command(client);
+    }
+
     fn random(&mut self, bytes: &mut [u8]) {
         self.host.random(bytes);
     }

@@ -16,6 +16,7 @@ use sluice_net::Handshake;
 use tokio::sync::mpsc;
 
 use crate::{
+    asked::Asked,
     clusters::Suspicion,
     desk::{DESK, Desk},
     handshakes::Handshakes,
@@ -34,7 +35,7 @@ pub(crate) struct Host {
     pub(crate) handshakes: Handshakes,
     pub(crate) look_ups: mpsc::Sender<Request>,
     pub(crate) identities: mpsc::Sender<identify::Request>,
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) commands: mpsc::Sender<Asked>,
     pub(crate) desk: Arc<Desk>,
     pub(crate) suspicion: Suspicion,
     pub(crate) tcp_user_timeout: Duration,
@@ -84,7 +85,12 @@ impl sluice_net::Host for Host {
     }
 
     fn command(&mut self, command: Command) -> bool {
-        self.commands.try_send(command).is_ok()
+        self.commands.try_send(Asked::Command(command)).is_ok()
+    }
+
+    fn cancel_command(&mut self, client: ClientRef) {
+        // As with PostgreSQL, a cancel that is lost does nothing, and can be sent again.
+        let _ = self.commands.try_send(Asked::Cancel(client));
     }
 
     fn random(&mut self, bytes: &mut [u8]) {

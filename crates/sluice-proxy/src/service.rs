@@ -26,6 +26,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::{
+    asked,
     clusters::Suspicion,
     console::{self, Console},
     control::{self, Office, Order},
@@ -130,7 +131,7 @@ impl Service {
         let http = listening.for_http().map_err(system("share the listening sockets"))?;
         let (look_ups, requests) = lookup::requests();
         let (identities, unidentified) = identify::requests();
-        let (commands, asked) = console::commands();
+        let (commands, asked) = asked::channel();
         let mailboxes = Arc::new(mailbox::mailboxes(workers).map_err(system("make the workers' mailboxes"))?);
         let handshakes = handshakes::start(workers, &mailboxes).map_err(system("start the threads for TLS"))?;
         let (handshakes, handshake_threads) = handshakes;

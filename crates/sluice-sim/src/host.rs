@@ -101,6 +101,8 @@ impl Host for SimHost {
         false
     }
 
+    fn cancel_command(&mut self, _: ClientRef) {}
+
     fn random(&mut self, bytes: &mut [u8]) {
         bytes.iter_mut().for_each(|byte| *byte = self.rng.next() as u8);
     }

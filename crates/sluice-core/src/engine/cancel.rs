@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluice_tls::ClientTls;
-use sluice_wire::{ErrorResponse, Frame, FrontendKind, startup};
+use sluice_wire::{ErrorResponse, Frame, FrontendKind, sqlstate, startup};
 use subtle::ConstantTimeEq;
 
 use crate::{
@@ -18,9 +18,6 @@ use crate::{
 };
 
 use super::{Engine, SETTLE_TIMEOUT, Todo, timers::Timer};
-
-/// `query_canceled`.
-const QUERY_CANCELED: &str = "57014";
 
 /// The lowest process id of a client: above all that Linux gives to processes (PID_MAX_LIMIT), so that it is no
 /// server's, whatever a client does with it.
@@ -155,8 +152,18 @@ impl Engine {
 
     /// Gives its fate, if it is for a server.
     fn cancel_running(&mut self, now: Time, id: ClientId, io: &mut impl Io) -> Option<Asked> {
+        let worker = self.worker;
         let client = self.clients.get_mut(id)?;
-        let Phase::Open(session) = &mut client.phase else { return None };
+        let session = match &mut client.phase {
+            Phase::Open(session) => session,
+            Phase::Console(console) => {
+                if console.waits {
+                    io.cancel_command(ClientRef { worker, id, serial: client.serial });
+                }
+                return None;
+            }
+            _ => return None,
+        };
         if session.commit.is_some() {
             // What it waits for is done or not.
             return None;
@@ -193,7 +200,7 @@ impl Engine {
                     // Its rest is dropped as it comes.
                     client.stream.handle(Fate::Dropped, request.bytes, here);
                 }
-                let error = ErrorResponse::error(QUERY_CANCELED, "canceling statement due to user request");
+                let error = ErrorResponse::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request");
                 io.send(client.conn, &error.to_bytes());
                 if let Some(begun) = &mut session.begun {
                     begun.failed = true;

@@ -46,13 +46,15 @@ impl Engine {
         if let Some(admitted) = &mut client.admitted {
             admitted.enter_console(rights == Rights::All).map_err(|full| too_many(full, user, ""))?;
         }
+        self.give_key(id, &wish.request, io);
+        let client = &mut self.clients[id];
         let number = cancel::process_id(ClientRef { worker, id, serial: client.serial });
         self.scratch.clear();
         message::put_parameter_status(&mut self.scratch, "server_version", concat!("16.0/", env!("CARGO_PKG_VERSION")));
         for (name, value) in PARAMETERS {
             message::put_parameter_status(&mut self.scratch, name, value);
         }
-        message::put_backend_key_data(&mut self.scratch, number, &[0; 4]);
+        message::put_backend_key_data(&mut self.scratch, number, &client.key);
         self.scratch.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
         client.phase = Phase::Console(Console { user: user.into(), application_name, waits: false, skips: false });
         io.send(client.conn, &self.scratch);

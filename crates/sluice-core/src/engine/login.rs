@@ -342,12 +342,7 @@ impl Engine {
         if pool.upstream.user == user {
             pool.login().learn(credentials);
         }
-        let length =
-            if request.negotiate().0 >= ProtocolVersion::V3_2 { CANCEL_KEY_BYTES } else { CANCEL_KEY_BYTES_3_0 };
-        let mut key = vec![0; length];
-        io.random(&mut key);
-        let client = &mut self.clients[id];
-        client.key = key.into();
+        self.give_key(id, &request, io);
         // Whoever has not proven who it is hears nothing of what is wrong with its settings.
         let (start, startup, welcome) = match pool.sharing.mode {
             PoolMode::Transaction => {
@@ -366,7 +361,7 @@ impl Engine {
                 self.watch_rest(id);
             }
             None => {
-                client.phase = Phase::Welcome(session, start);
+                self.clients[id].phase = Phase::Welcome(session, start);
                 self.acquire(now, id, io);
             }
         }
@@ -419,6 +414,14 @@ impl Engine {
         session.goes_by(welcome.generation);
         session.made = welcome.made.clone();
         self.open_session(id, session, (&welcome.parameters, &[]), io);
+    }
+
+    /// Gives a client the key by which it can be cancelled.
+    pub(super) fn give_key(&mut self, id: ClientId, request: &SessionRequest, io: &mut impl Io) {
+        let is_long = request.negotiate().0 >= ProtocolVersion::V3_2;
+        let mut key = vec![0; if is_long { CANCEL_KEY_BYTES } else { CANCEL_KEY_BYTES_3_0 }];
+        io.random(&mut key);
+        self.clients[id].key = key.into();
     }
 
     /// Tells a client that its session has begun, with these messages ahead of its BackendKeyData and behind it.

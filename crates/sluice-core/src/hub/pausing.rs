@@ -78,6 +78,12 @@ impl Hub {
         lock(&self.paused).are_paused(database)
     }
 
+    /// Whether a database was paused by its name, or all were without one.
+    pub fn pauses(&self, database: Option<&str>) -> bool {
+        let paused = lock(&self.paused);
+        database.map_or(paused.all, |name| paused.databases.contains(name))
+    }
+
     /// The databases that were paused by their names.
     pub fn paused(&self) -> Vec<String> {
         lock(&self.paused).databases.iter().cloned().collect()

@@ -15,7 +15,7 @@ use sluice_core::{
 };
 use sluice_wire::{ErrorResponse, sqlstate};
 
-use super::{Console, LOOKS_EVERY, rows::Table, tables::host_and_port};
+use super::{Cancel, Console, LOOKS_EVERY, rows::Table, tables::host_and_port};
 
 /// The time for which transactions may go on where nobody says otherwise.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
@@ -35,6 +35,7 @@ impl Console {
         self: &Arc<Self>,
         cluster: &str,
         (wait, longest): (Duration, Duration),
+        cancel: &Cancel,
     ) -> Result<(), ErrorResponse> {
         let deadline = Instant::now() + wait;
         let standing = self.standing(cluster)?;
@@ -65,7 +66,13 @@ impl Console {
                 let error = ErrorResponse::error(sqlstate::LOCK_NOT_AVAILABLE, error);
                 return Err(error.hint("Clients are still held: HOLD again waits on, and RELEASE ends it."));
             }
-            tokio::time::sleep(LOOKS_EVERY).await;
+            cancel.or(tokio::time::sleep(LOOKS_EVERY)).await.map_err(|cancelled| match is_new {
+                true => {
+                    self.hub.end_hold(&name, Held::Released);
+                    cancelled.error("Clients go on: the HOLD is taken back.")
+                }
+                false => cancelled.error("The HOLD of before goes on: RELEASE ends it."),
+            })?;
         }
     }
 

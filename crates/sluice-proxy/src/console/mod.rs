@@ -1,6 +1,7 @@
 //! The admin console: commands of clients that may give them, carried out by the control thread. Its tables have the
 //! columns of PgBouncer's, so that what reads those reads these.
 
+mod cancel;
 mod clusters;
 mod command;
 mod listed;
@@ -17,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use sluice_core::{figures::Figures, hub::Hub, io::Command as Asked, listing::Listing, mail::Mail, time::Time};
+use sluice_core::{figures::Figures, hub::Hub, io::Command as Given, listing::Listing, mail::Mail, time::Time};
 use sluice_net::Lister;
 use sluice_wire::{
     ErrorResponse,
@@ -27,19 +28,18 @@ use sluice_wire::{
 use tokio::sync::mpsc;
 
 use crate::{
+    asked::Asked,
     clusters::Suspicion,
     log::one_line,
     mailbox::{Mailboxes, Parcel},
     reload::Reloader,
 };
+use cancel::{Cancel, Cancels};
 use clusters::Lengths;
 use command::{Command, Show};
 use listed::Listed;
 use rows::Table;
 use tables::Seen;
-
-/// Commands that wait to be carried out, at most.
-const WAITING_MAX: usize = 64;
 
 /// The interval at which a PAUSE looks whether it is done.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
@@ -49,11 +49,6 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// The interval over which averages are taken (PgBouncer's `stats_period`).
 const AVERAGED: Duration = Duration::from_secs(60);
-
-/// The way to the console.
-pub(crate) fn commands() -> (mpsc::Sender<Asked>, mpsc::Receiver<Asked>) {
-    mpsc::channel(WAITING_MAX)
-}
 
 /// The console: all that it knows and can do.
 pub(crate) struct Console {
@@ -80,28 +75,32 @@ pub(crate) struct Averages {
 /// Carries out commands as they come, some at once, and takes the figures for averages.
 pub(crate) async fn serve(console: Arc<Console>, mut asked: mpsc::Receiver<Asked>) {
     let mut interval = tokio::time::interval(AVERAGED);
+    let mut cancels = Cancels::default();
     loop {
         tokio::select! {
-            command = asked.recv() => {
-                let Some(command) = command else { return };
-                let console = console.clone();
-                tokio::spawn(async move { console.answer(command).await });
-            }
+            asked = asked.recv() => match asked {
+                Some(Asked::Command(command)) => {
+                    let (console, cancel) = (console.clone(), cancels.begin(command.client));
+                    tokio::spawn(async move { console.answer(command, cancel).await });
+                }
+                Some(Asked::Cancel(client)) => cancels.cancel(client),
+                None => return,
+            },
             _ = interval.tick() => console.take_figures(),
         }
     }
 }
 
 impl Console {
-    async fn answer(self: &Arc<Self>, asked: Asked) {
+    async fn answer(self: &Arc<Self>, given: Given, cancel: Cancel) {
         let mut out = Vec::new();
-        let command = Command::parse(&asked.text, asked.rights);
+        let command = Command::parse(&given.text, given.rights);
         if command.as_ref().is_ok_and(Command::changes_something) {
-            tracing::info!(user = %one_line(&asked.user), "admin console: {}", one_line(asked.text.trim()));
+            tracing::info!(user = %one_line(&given.user), "admin console: {}", one_line(given.text.trim()));
         }
         let shuts_down = matches!(command, Ok(Command::Shutdown));
         let done = match command {
-            Ok(command) => self.carry_out(command, &mut out).await,
+            Ok(command) => self.carry_out(command, &cancel, &mut out).await,
             Err(error) => Err(error),
         };
         if let Err(error) = done {
@@ -109,7 +108,7 @@ impl Console {
             error.write(&mut out);
         }
         out.extend_from_slice(&TransactionStatus::Idle.ready_for_query());
-        self.mailboxes.send(asked.client.worker, Parcel::Mail(Mail::Answer(asked.client, out.into())));
+        self.mailboxes.send(given.client.worker, Parcel::Mail(Mail::Answer(given.client, out.into())));
         // Behind the answer: a worker that is told to stop ends its clients.
         if shuts_down && !self.is_shutting_down.swap(true, Ordering::Relaxed) {
             tracing::info!("the admin console says to shut down");
@@ -120,7 +119,12 @@ impl Console {
         }
     }
 
-    async fn carry_out(self: &Arc<Self>, command: Command, out: &mut Vec<u8>) -> Result<(), ErrorResponse> {
+    async fn carry_out(
+        self: &Arc<Self>,
+        command: Command,
+        cancel: &Cancel,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ErrorResponse> {
         match command {
             Command::Nothing => message::framed(out, b'I', |_| {}),
             Command::Show(Show::Help) => {
@@ -137,8 +141,7 @@ impl Console {
             }
             Command::Pause(database) => {
                 self.known("pause", database.as_deref())?;
-                self.mailboxes.call_in(self.hub.pause(self.now(), database.as_deref()));
-                self.until_left(database.as_deref()).await;
+                self.pause(database.as_deref(), cancel).await?;
                 message::put_command_complete(out, "PAUSE");
             }
             Command::Resume(database) => {
@@ -169,13 +172,11 @@ impl Console {
                 message::put_command_complete(out, "KILL");
             }
             Command::Drain => {
-                self.hub.set_draining(true);
-                self.mailboxes.send_all(|| Mail::Drain);
-                self.until_drained().await;
+                self.drain(cancel).await?;
                 message::put_command_complete(out, "DRAIN");
             }
             Command::Hold(cluster, wait, longest) => {
-                self.hold(&cluster, (wait, longest)).await?;
+                self.hold(&cluster, (wait, longest), cancel).await?;
                 message::put_command_complete(out, "HOLD");
             }
             Command::Release(cluster) => {
@@ -285,18 +286,41 @@ impl Console {
         }
     }
 
-    /// Until the pools of a database, or all pools, have no servers any more, or are not to be left any longer.
-    async fn until_left(&self, database: Option<&str>) {
-        while self.hub.have_servers_though_paused(database) {
-            tokio::time::sleep(LOOKS_EVERY).await;
-        }
+    /// Pauses a database, or all, and waits until their pools have no servers any more, or are not to be left any longer.
+    async fn pause(&self, database: Option<&str>, cancel: &Cancel) -> Result<(), ErrorResponse> {
+        let was_paused = self.hub.pauses(database);
+        self.mailboxes.call_in(self.hub.pause(self.now(), database));
+        let left = async {
+            while self.hub.have_servers_though_paused(database) {
+                tokio::time::sleep(LOOKS_EVERY).await;
+            }
+        };
+        cancel.or(left).await.map_err(|cancelled| match was_paused {
+            true => cancelled.error("The PAUSE of before goes on: RESUME ends it."),
+            false => {
+                self.hub.resume(self.now(), database);
+                cancelled.error("Clients go on: the PAUSE is taken back.")
+            }
+        })
     }
 
-    /// Until no client is left, or they need not leave any longer.
-    async fn until_drained(&self) {
-        while self.hub.is_draining() && self.figures().pools.iter().any(|pool| pool.clients > 0) {
-            tokio::time::sleep(LOOKS_EVERY).await;
-        }
+    /// Has the clients leave, and waits until none is left, or they need not leave any longer.
+    async fn drain(&self, cancel: &Cancel) -> Result<(), ErrorResponse> {
+        let was_draining = self.hub.is_draining();
+        self.hub.set_draining(true);
+        self.mailboxes.send_all(|| Mail::Drain);
+        let drained = async {
+            while self.hub.is_draining() && self.figures().pools.iter().any(|pool| pool.clients > 0) {
+                tokio::time::sleep(LOOKS_EVERY).await;
+            }
+        };
+        cancel.or(drained).await.map_err(|cancelled| match was_draining {
+            true => cancelled.error("The DRAIN of before goes on: RESUME ends it."),
+            false => {
+                self.hub.set_draining(false);
+                cancelled.error("Clients are let in again: the DRAIN is taken back.")
+            }
+        })
     }
 
     fn now(&self) -> Time {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use postgres::{SimpleQueryMessage, SimpleQueryRow};
+use postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
 use sluice_testkit::{
     Auth, Case, PoolConfig, Script, TestPool, eventually, matrix,
     port::free_port,
@@ -31,6 +31,7 @@ matrix!(transaction:
     servers_are_opened_anew,
     a_server_that_a_client_could_do_without_is_closed_by_a_pause_and_a_reconnect,
     clients_of_a_database_are_ended,
+    a_cancel_takes_back_what_waits,
     a_drain_is_ended_by_resume_once,
     a_reload_says_what_is_wrong,
     the_extended_protocol_is_refused_and_the_session_goes_on,
@@ -361,6 +362,53 @@ fn a_pause_holds_clients_until_it_is_over(case: Case) {
     assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" paused=1 "));
     boss.simple_query("RESUME").unwrap();
     assert_eq!(busy.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+}
+
+fn a_cancel_takes_back_what_waits(case: Case) {
+    let database = database(case);
+    let pool = with_console(case).pool("wait_timeout = \"10s\"").size(2).start();
+    let (mut busy, mut other) = (pool.raw_app(&database), pool.raw_app(&database));
+    busy.query(HOLD);
+    let named = format!("PAUSE \"{}\"", database.name);
+    // Each one's wait ends with PostgreSQL's error, and clients go on.
+    let cancelled = |command: &str, left: &str| {
+        let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+        let token = boss.cancel_token();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || {
+                let error = boss.simple_query(command).unwrap_err();
+                boss.simple_query("SHOW VERSION").unwrap();
+                error
+            });
+            // One that comes before the command does nothing.
+            eventually("it is cancelled", || {
+                token.cancel_query(NoTls).unwrap();
+                waiting.is_finished()
+            });
+            let error = waiting.join().unwrap();
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code().code(), "57014");
+            assert_eq!(error.message(), "canceling statement due to user request");
+            assert!(error.detail().unwrap().contains(left), "{error:?}");
+        });
+    };
+    cancelled("PAUSE", "taken back");
+    assert_eq!(other.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    cancelled(&named, "taken back");
+    assert_eq!(other.query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    cancelled("DRAIN", "taken back");
+    assert_eq!(pool.raw_app(&database).query("SELECT 1"), "T(?column?) D(1) C(SELECT 1) Z(I)");
+    // What somebody else has begun goes on.
+    thread::scope(|scope| {
+        let mut boss = pool.connect("boss", None, "pgbouncer").unwrap();
+        let first = scope.spawn(move || boss.simple_query("PAUSE").map(|_| ()));
+        eventually("it is paused", || row(&pool, "DATABASES", "name", "*").unwrap().contains(" paused=1 "));
+        cancelled("PAUSE", "goes on");
+        assert!(!first.is_finished());
+        assert!(row(&pool, "DATABASES", "name", "*").unwrap().contains(" paused=1 "));
+        assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
+        first.join().unwrap().unwrap();
+    });
 }
 
 fn a_drain_is_ended_by_resume_once(case: Case) {
