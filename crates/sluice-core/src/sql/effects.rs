@@ -423,8 +423,11 @@ impl<'a> Reader<'a, '_> {
                 Token::Semicolon => return,
                 Token::Word(word) => {
                     let mut buffer = [0; WORD_BYTES_MAX];
-                    if !matches!(lower(word, &mut buffer), "analyze" | "analyse" | "verbose") {
-                        return self.command(word);
+                    match lower(word, &mut buffer) {
+                        "analyze" | "analyse" | "verbose" => {}
+                        // There is none of itself, and a text of nothing else may be long.
+                        "explain" => return self.anything(),
+                        _ => return self.command(word),
                     }
                 }
                 Token::Open if may_be_options => {

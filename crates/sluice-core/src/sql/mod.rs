@@ -9,6 +9,8 @@ mod encoding;
 mod harmless;
 mod lexer;
 mod literals;
+#[cfg(test)]
+mod long_texts;
 mod outline;
 mod resets;
 mod standby;
