@@ -1,6 +1,7 @@
 //! The members of a cluster, as any of them tells (`GET /cluster`).
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sluice_control::{address::Address, cluster::Rest};
 
 use crate::{Answer, AskError, Question};
@@ -53,7 +54,10 @@ pub struct Member {
     pub pending_restart: bool,
     /// Those settings, with their values.
     #[serde(default)]
-    pub pending_restart_reason: serde_json::Value,
+    pub pending_restart_reason: Value,
+    /// The tags in the node's configuration, as they were written there.
+    #[serde(default)]
+    pub tags: Value,
 }
 
 /// A lag in bytes, or Patroni's word for one that it does not know.
@@ -85,6 +89,18 @@ impl Member {
     /// Whether commits are waited for on it, or may be.
     pub fn is_synchronous(&self) -> bool {
         matches!(&*self.role, "sync_standby" | "quorum_standby")
+    }
+
+    /// Whether its tags keep it from being one that commits are waited for on.
+    pub fn is_never_synchronous(&self) -> bool {
+        let is_on = |tag: &str| match &self.tags[tag] {
+            Value::String(word) => matches!(&*word.to_ascii_lowercase(), "on" | "true" | "yes" | "1"),
+            value => value.as_bool().or_else(|| value.as_i64().map(|number| number != 0)).unwrap_or(false),
+        };
+        let is_last = |tag: &str| self.tags[tag].as_i64().is_some_and(|priority| priority <= 0);
+        // A quorum is not of nodes that can't become the primary.
+        ["nosync", "nofailover"].into_iter().any(is_on)
+            || ["sync_priority", "failover_priority"].into_iter().any(is_last)
     }
 
     /// Its REST API, once it has said where that is.
@@ -179,6 +195,21 @@ mod tests {
         let lags = members.members.iter().map(|it| it.receive_lag.as_ref().and_then(Lag::bytes));
         assert_eq!(lags.collect::<Vec<_>>(), [None, Some(0), None, None]);
         assert!(members.named("node1").is_some_and(|node| node.pending_restart));
+    }
+
+    #[test]
+    fn tags_keep_a_node_from_being_synchronous() {
+        for (tags, never) in [
+            (r#"{"nosync": true}"#, true),
+            (r#"{"nosync": "yes"}"#, true),
+            (r#"{"sync_priority": 0}"#, true),
+            (r#"{"nofailover": true, "nosync": false}"#, true),
+            (r#"{"sync_priority": 2, "noloadbalance": true}"#, false),
+            ("null", false),
+        ] {
+            let body = format!(r#"{{"members": [{{"name": "a", "tags": {tags}}}]}}"#);
+            assert_eq!(read(&body).unwrap().members[0].is_never_synchronous(), never, "{tags}");
+        }
     }
 
     #[test]

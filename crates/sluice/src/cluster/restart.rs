@@ -34,7 +34,7 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
         restart_in_place(target, &members, primary, timeout, how)?;
     }
     for standby in members.members.iter().filter(|member| !member.is_leader()).filter(is_meant) {
-        restart_standby(target, standby, timeout)?;
+        restart_standby(target, standby, &members, timeout)?;
     }
     if is_meant(&primary) && !shrinks(primary) {
         let now = target.look()?;
@@ -74,9 +74,9 @@ fn shrinks(primary: &Member) -> bool {
     NEVER_FEWER.iter().any(is_smaller)
 }
 
-fn restart_standby(target: &Target, standby: &Member, timeout: Duration) -> Result<()> {
+fn restart_standby(target: &Target, standby: &Member, before: &Members, timeout: Duration) -> Result<()> {
     restart(target, standby, r#"{"role": "replica"}"#)?;
-    in_place(target, standby, timeout)?;
+    in_place(target, &standby.name, before, timeout)?;
     say!("{} is restarted", standby.name);
     Ok(())
 }
@@ -118,25 +118,46 @@ const BUSY: &str = " already in progress";
 /// The end of its words where a node is no standby: it may be about to become one, behind a switchover.
 const NO_STANDBY_YET: &str = "conditions are not satisfied";
 
-/// Waits until a node streams again, and commits are waited for on it if they were before.
-fn in_place(target: &Target, before: &Member, timeout: Duration) -> Result<()> {
+/// Waits until a node streams again and, where commits are waited for, has what was written by then and as many are
+/// synchronous as before, whichever they are: where Patroni chooses one, it keeps the one that it has chosen meanwhile.
+fn in_place(target: &Target, name: &str, before: &Members, timeout: Duration) -> Result<()> {
+    let mut written = None;
     let back = target.wait(timeout, |members| {
-        let now = members.named(&before.name)?;
-        if members.leader() == Some(&*before.name) {
-            return Some(Err(anyhow!(taken_over(&before.name))));
+        let now = members.named(name)?;
+        if members.leader() == Some(name) {
+            return Some(Err(anyhow!(taken_over(name))));
         }
-        let is_back = now.state == "streaming" && (now.is_synchronous() || !before.is_synchronous());
+        if now.state != "streaming" || members.synchronous() < synchronous_again(before, members) {
+            return None;
+        }
         // What the others tell of it may be old.
-        (is_back && target.own(now).is_ok_and(|own| own.state == "running")).then_some(Ok(()))
+        let own = target.own(now).ok().filter(|own| {
+            own.state == "running" && own.replication_state.as_deref().is_none_or(|state| state == "streaming")
+        })?;
+        if before.synchronous() > 0 {
+            // Otherwise commits would wait for it, once the next one is away.
+            let end = || target.own(members.holder()?).ok()?.log?.location;
+            written = written.or_else(end);
+            let received = own.log.and_then(|log| log.received_location);
+            received.zip(written).filter(|(received, written)| received >= written)?;
+        }
+        Some(Ok(()))
     });
     back.map_err(|last| {
         let said = last.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
-        let name = &before.name;
         anyhow!(
             "{name} is not in its place after {} s ({said})\nits log says why; --timeout gives it more",
             timeout.as_secs()
         )
     })?
+}
+
+/// The number of standbys that are to be synchronous again: as many as before, where there are so many left.
+fn synchronous_again(before: &Members, now: &Members) -> usize {
+    // A node sets such a tag itself while it is restarted, so that its tags of before count.
+    let may_be = |member: &&Member| !before.named(&member.name).unwrap_or(member).is_never_synchronous();
+    let standbys = now.members.iter().filter(|member| !member.is_leader()).filter(may_be);
+    before.synchronous().min(standbys.count())
 }
 
 /// Somebody else changes the cluster as well.
@@ -166,8 +187,7 @@ fn restart_primary(
     let mut held = Held::begin(pools, how)?;
     let done = plan.carry_out(target, None);
     held.end(&done.map(|node| format!("{node} is the primary, and {old} is restarted as a standby")))?;
-    let standby = Member { role: "replica".to_owned(), ..plan.leader.clone() };
-    in_place(target, &standby, timeout)
+    in_place(target, old, &members, timeout)
 }
 
 fn restart_in_place(
@@ -191,6 +211,33 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn as_many_are_synchronous_as_before_whichever_they_are() {
+        let members = |text: &str| -> Members {
+            let member = |member: &str| {
+                let words: Vec<_> = member.split(' ').collect();
+                let nosync = words.get(2).is_some();
+                json!({ "name": words[0], "role": words[1], "state": "streaming", "tags": { "nosync": nosync } })
+            };
+            serde_json::from_value(json!({ "members": text.split(", ").map(member).collect::<Vec<_>>() })).unwrap()
+        };
+        for (before, now, wanted) in [
+            // Patroni has chosen the other one.
+            ("a leader, b sync_standby, c replica", "a leader, b replica, c sync_standby", 1),
+            ("a leader, b quorum_standby, c quorum_standby", "a leader, b replica, c quorum_standby", 2),
+            // The tag is Patroni's own, for its restart.
+            ("a leader, b quorum_standby, c quorum_standby", "a leader, b replica nosync, c quorum_standby", 2),
+            ("a leader, b sync_standby", "b leader, a replica", 1),
+            // The old primary is never one.
+            ("a leader nosync, b sync_standby", "b leader, a replica nosync", 0),
+            ("a leader nosync, b quorum_standby, c quorum_standby", "b leader, a replica, c replica", 1),
+            ("a leader, b sync_standby, c sync_standby", "a leader, b replica", 1),
+            ("a leader, b replica, c replica", "a leader, b replica, c replica", 0),
+        ] {
+            assert_eq!(synchronous_again(&members(before), &members(now)), wanted, "{before}; {now}");
+        }
+    }
 
     #[test]
     fn a_smaller_limit_is_the_primarys_first() {

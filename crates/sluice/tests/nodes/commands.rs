@@ -192,6 +192,7 @@ fn a_switchover_is_held_at_the_ends_of_transactions() {
     let there: i64 = connect(&cluster, &pool).query_one("SELECT count(*) FROM slow", &[]).unwrap().get(0);
     assert_eq!(there, i64::try_from(slow).unwrap());
     two_at_once(&cluster, &desk);
+    with_one_synchronous_standby(&cluster, &desk);
     with_settings_that_can_not_be_read(&cluster, &pool, &desk);
     without_a_majority(&cluster, &desk);
     let waits = waits.iter().map(|(how, wait)| format!("{how}: {:.1} s", wait.as_secs_f64()));
@@ -257,6 +258,19 @@ fn two_at_once(cluster: &TestCluster, desk: &Desk) {
     let said = desk.says(&["switchover"]);
     assert!(said.contains(&format!("in the place of {primary}")), "{said}");
     desk.says(&["restart"]);
+}
+
+/// Patroni keeps one synchronous standby of two, and another one once that is restarted, which it keeps then.
+fn with_one_synchronous_standby(cluster: &TestCluster, desk: &Desk) {
+    let synchronous = || cluster.look().members.into_iter().filter(|it| it.role == "sync_standby").map(|it| it.name);
+    desk.says(&["config", "set", "synchronous_mode=on"]);
+    eventually("one standby is synchronous", || synchronous().count() == 1);
+    let first: Vec<String> = synchronous().collect();
+    let said = desk.says(&["restart", "--timeout", "60s"]);
+    assert!(said.contains(&format!("{} is restarted", first[0])) && said.contains("as a standby"), "{said}");
+    assert_eq!(synchronous().count(), 1, "{said}");
+    desk.says(&["config", "set", "synchronous_mode=quorum"]);
+    cluster.wait_ready();
 }
 
 /// Nothing can be changed without a majority of etcd, and what the nodes tell is old: both are said.
