@@ -145,15 +145,15 @@ pub enum ClusterError {
         /// The primary, with its timeline.
         primary: String,
     },
-    /// Another major version than the primary's.
+    /// Another major version than the other nodes'.
     #[error(
-        "the primary {node} is PostgreSQL {theirs}, and {} is PostgreSQL {ours}\n\
+        "{node} is PostgreSQL {theirs}, and {} is PostgreSQL {ours}\n\
          name the programs of PostgreSQL {theirs} with pg_bin in {} (Debian, Ubuntu: /usr/lib/postgresql/{theirs}/bin, \
          from the package postgresql-{theirs})",
         dir.display(), file.display()
     )]
     OtherVersion {
-        /// The primary.
+        /// One of them.
         node: String,
         /// Its major version.
         theirs: u32,

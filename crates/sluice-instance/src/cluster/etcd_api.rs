@@ -147,6 +147,14 @@ impl EtcdClient {
         }
     }
 
+    /// All keys that begin so, as of now. The prefix ends with a slash.
+    pub(super) fn keys(&self, prefix: &str) -> io::Result<Vec<String>> {
+        let range = json!({ "key": encoded(prefix), "range_end": end_of(prefix), "keys_only": true });
+        let answer = self.ask("kv/range", &range)?;
+        let found = answer["kvs"].as_array().map_or(&[][..], Vec::as_slice);
+        found.iter().map(|key| decoded(&key["key"]).ok_or_else(|| unexpected(&answer))).collect()
+    }
+
     /// etcd's members.
     pub(super) fn members(&self) -> io::Result<Vec<EtcdPeer>> {
         let answer = self.ask("cluster/member/list", &json!({}))?;
@@ -267,6 +275,15 @@ fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
 
+/// The first key behind all that begin with a prefix, which ends with a slash.
+fn end_of(prefix: &str) -> String {
+    let mut end = prefix.to_owned().into_bytes();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    STANDARD.encode(end)
+}
+
 fn decoded(value: &Value) -> Option<String> {
     String::from_utf8(STANDARD.decode(value.as_str().unwrap_or_default()).ok()?).ok()
 }
@@ -292,12 +309,7 @@ impl Step {
             }
             Self::Delete { key } => json!({ "request_delete_range": { "key": encoded(key) } }),
             Self::Read { prefix } => {
-                let mut end = prefix.clone().into_bytes();
-                // A prefix ends with a slash here.
-                if let Some(last) = end.last_mut() {
-                    *last += 1;
-                }
-                json!({ "request_range": { "key": encoded(prefix), "range_end": STANDARD.encode(end) } })
+                json!({ "request_range": { "key": encoded(prefix), "range_end": end_of(prefix) } })
             }
         }
     }

@@ -61,6 +61,7 @@ pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
 
     settings(hosts, standby);
     another_authority(hosts, standby);
+    another_name_or_version(hosts, standby);
     let (said, is_good) = hosts.command(standby, &["init"]);
     assert!(!is_good && said.contains("the other hosts have a cluster already"), "{said}");
 
@@ -97,6 +98,32 @@ fn another_authority(hosts: &Hosts, host: usize) {
     assert!(said.contains(&format!("ca-other/{} are not of the authority", name(host))), "{said}");
     fs::write(&file, text).unwrap();
     fs::remove_dir_all(elsewhere).unwrap();
+}
+
+/// A host with an empty disk whose file says another cluster, or that has another PostgreSQL: the true one's place in etcd
+/// stays as it is.
+fn another_name_or_version(hosts: &Hosts, host: usize) {
+    let (file, text) = (hosts.file(host), fs::read_to_string(hosts.file(host)).unwrap());
+    let path = |path: &Path| path.display().to_string();
+    let elsewhere = hosts.data(host).with_extension("elsewhere");
+    let empty = text.replace(&hosts.data(host).display().to_string(), &elsewhere.display().to_string());
+    let newer = empty.replace(&path(&Version::V15.bin_dir()), &path(&Version::V18.bin_dir()));
+    for (text, words) in [
+        (
+            format!("cluster = \"other\"\n{empty}"),
+            "etcd of these hosts has cluster \"main\", and \"other\" is said here",
+        ),
+        (newer, "is PostgreSQL 15, and "),
+    ] {
+        fs::write(&file, text).unwrap();
+        hosts.start(host);
+        assert!(!hosts.wait_end(host), "{}", hosts.said(host));
+        let said = hosts.said(host);
+        assert!(said.contains(words), "{said}");
+        assert!(!said.contains("since its data are gone") && !said.contains("is added"), "{said}");
+        fs::remove_dir_all(&elsewhere).unwrap();
+    }
+    fs::write(&file, text).unwrap();
 }
 
 /// A file that is not this host's, and a port that somebody has.

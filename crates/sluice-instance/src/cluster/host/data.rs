@@ -23,20 +23,21 @@ const MARK: &str = "copying";
 /// Looks at the data here, and at the programs, before Patroni does. `system` is the cluster's identifier.
 pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: &Api) -> Result<(), ClusterError> {
     let nodes = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
-    let primary = nodes.filter_map(|(_, node)| Some((&node.name, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
-    let primary = primary.into_iter().find(|(_, own)| own.role == "primary" && own.state == "running");
-    if let Some((name, own)) = &primary
-        && let Some(major) = own.server_version.map(|version| version / 10_000)
-        && major != data_dir.binaries().version.major
-    {
+    let all = nodes.filter_map(|(_, node)| Some((&node.name, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
+    let all: Vec<_> = all.collect();
+    let ours = data_dir.binaries().version.major;
+    let other = all.iter().filter_map(|(name, own)| Some((*name, own.server_version? / 10_000)));
+    // They have one, whoever is the primary.
+    if let Some((name, major)) = other.into_iter().find(|(_, major)| *major != ours) {
         return Err(ClusterError::OtherVersion {
-            node: (*name).clone(),
+            node: name.clone(),
             theirs: major,
             dir: data_dir.binaries().dir.clone(),
             ours: data_dir.binaries().version.number.clone(),
             file: config.file.clone(),
         });
     }
+    let primary = all.into_iter().find(|(_, own)| own.role == "primary" && own.state == "running");
     let pgdata = data_dir.pgdata();
     if !pgdata.join("PG_VERSION").exists() {
         return Ok(());

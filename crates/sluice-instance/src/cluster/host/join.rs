@@ -4,7 +4,7 @@
 //! member that has forgotten how it voted could vote again. It is taken out and added anew, by the others, without a
 //! vote until it has caught up.
 
-use std::{path::Path, time::Duration};
+use std::{io, path::Path, time::Duration};
 
 use sluice_config::{NodeConfig, NodeMember};
 
@@ -19,6 +19,9 @@ use super::{
     state::NAME,
 };
 use crate::event::Event;
+
+/// The place of all clusters of Patroni's in etcd.
+const SERVICE: &str = "/service/";
 
 /// The pause behind what the others have been asked to change, so that they know each other to be well again.
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
@@ -66,6 +69,14 @@ fn next(members: &[EtcdPeer], config: &NodeConfig) -> Next {
             Next::Start(all.collect())
         }
     }
+}
+
+/// A cluster that has data, by etcd's keys, where the one of that name has none.
+fn other_cluster<'a>(keys: &'a [String], own: &str) -> Option<&'a str> {
+    let with_data = keys.iter().filter_map(|key| key.strip_prefix(SERVICE)?.strip_suffix("/initialize"));
+    let mut all: Vec<_> = with_data.collect();
+    all.sort_unstable();
+    if all.contains(&own) { None } else { all.first().copied() }
 }
 
 /// Whether these members are of another cluster than the one that begins on this host, or has begun if its etcd has data.
@@ -128,8 +139,9 @@ impl Host {
                     )
                 })),
                 Ok(members) => match self.checked(&others, next(&members, &self.config))? {
-                    Next::Start(peers) => return Ok(Some(peers)),
-                    Next::Namesake(url) => {
+                    Err(why) => Err(why),
+                    Ok(Next::Start(peers)) => return Ok(Some(peers)),
+                    Ok(Next::Namesake(url)) => {
                         return Err(ClusterError::BadFile {
                             path: self.config.file.clone(),
                             why: format!(
@@ -139,7 +151,7 @@ impl Host {
                             ),
                         });
                     }
-                    Next::TooMany(strangers) => {
+                    Ok(Next::TooMany(strangers)) => {
                         return Err(ClusterError::BadFile {
                             path: self.config.file.clone(),
                             why: format!(
@@ -149,10 +161,11 @@ impl Host {
                             ),
                         });
                     }
-                    Next::Add => others.add_member(own.etcd_peer).map(|()| "added"),
-                    Next::Remove(id) => others.remove_member(id).map(|()| "removed, since its data are gone"),
-                }
-                .map_err(|error| format!("the other members of etcd can't change their number now: {error}")),
+                    Ok(Next::Add) => others.add_member(own.etcd_peer).map(|()| "added").map_err(unchanged),
+                    Ok(Next::Remove(id)) => {
+                        others.remove_member(id).map(|()| "removed, since its data are gone").map_err(unchanged)
+                    }
+                },
             };
             let is_on = match done {
                 Ok(what) => {
@@ -205,16 +218,44 @@ impl Host {
         }
     }
 
-    /// That step, if the data here are the cluster's as far as the others can say: for others this host's place in etcd is
-    /// not changed, since its own are somewhere else then.
-    fn checked(&self, others: &EtcdClient, next: Next) -> Result<Next, ClusterError> {
-        if let (Next::Add | Next::Remove(_), Some((data_dir, _))) = (&next, &self.data)
-            && let Ok(Some(system)) = others.value(&self.system_key())
-            && !system.is_empty()
-        {
+    /// That step, if etcd is this cluster's, and the data and the programs here are, as far as the others can say: for
+    /// others this host's place in etcd is not changed, since its own are somewhere else then. `Err` within: etcd does not
+    /// say, for what reason.
+    fn checked(&self, others: &EtcdClient, next: Next) -> Result<Result<Next, String>, ClusterError> {
+        if !matches!(next, Next::Add | Next::Remove(_)) {
+            return Ok(Ok(next));
+        }
+        let system = match self.system(others)? {
+            Ok(system) => system,
+            Err(error) => return Ok(Err(format!("etcd does not answer: {error}"))),
+        };
+        if let (Some(system), Some((data_dir, _))) = (system, &self.data) {
             data::check(&self.config, data_dir, &system, &self.api)?;
         }
-        Ok(next)
+        Ok(Ok(next))
+    }
+
+    /// The system identifier of the cluster's data, once it has some. That etcd has another cluster's instead is an error:
+    /// nobody would ever begin this one there.
+    pub(super) fn system(&self, etcd: &EtcdClient) -> Result<io::Result<Option<String>>, ClusterError> {
+        match etcd.value(&format!("{SERVICE}{}/initialize", self.config.cluster)) {
+            Ok(Some(system)) if !system.is_empty() => return Ok(Ok(Some(system))),
+            Err(error) => return Ok(Err(error)),
+            Ok(_) => {}
+        }
+        let keys = match etcd.keys(SERVICE) {
+            Ok(keys) => keys,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Some(other) = other_cluster(&keys, &self.config.cluster) else { return Ok(Ok(None)) };
+        let (path, ours) = (self.config.file.clone(), &self.config.cluster);
+        Err(ClusterError::BadFile {
+            path,
+            why: format!(
+                "cluster: etcd of these hosts has cluster {other:?}, and {ours:?} is said here\nsay cluster = \"{other}\" if this \
+                 host is to be one of that; if it is to be one of another cluster, the addresses of its [[member]]s are wrong"
+            ),
+        })
     }
 
     /// Words for an error of hosts that do not trust each other.
@@ -226,6 +267,11 @@ impl Host {
     fn others(&self) -> Result<EtcdClient, ClusterError> {
         super::prepare::etcd_client(super::prepare::others(&self.config), &self.tls)
     }
+}
+
+/// Words for an error of others that were to change their number.
+fn unchanged(error: io::Error) -> String {
+    format!("the other members of etcd can't change their number now: {error}")
 }
 
 /// Words for an error of TLS, by which this host and another do not trust each other.
@@ -281,6 +327,18 @@ mod tests {
         let started = next(&[a(), peer(2, "", 2), peer(3, "", 3)], &config());
         assert_eq!(started, Next::Start(vec![named("a", 1), named("b", 2), named("not-started-3", 3)]));
         assert_eq!(next(&[a(), peer(2, "b", 9)], &config()), Next::Namesake("https://10.0.0.9:2380".to_owned()));
+    }
+
+    #[test]
+    fn a_cluster_of_another_name_is_seen_by_its_data() {
+        let keys = |names: &[&str]| -> Vec<String> { names.iter().map(|name| format!("/service/{name}")).collect() };
+        let main = keys(&["main/config", "main/initialize", "main/members/a"]);
+        assert_eq!((other_cluster(&main, "other"), other_cluster(&main, "main")), (Some("main"), None));
+        // One that is just beginning has nobody's place.
+        assert_eq!(other_cluster(&keys(&["main/members/a"]), "other"), None);
+        assert_eq!(other_cluster(&[], "main"), None);
+        let two = keys(&["other/initialize", "main/initialize"]);
+        assert_eq!((other_cluster(&two, "main"), other_cluster(&two, "third")), (None, Some("main")));
     }
 
     #[test]

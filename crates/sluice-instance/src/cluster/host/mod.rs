@@ -250,19 +250,16 @@ impl Host {
         Ok(true)
     }
 
-    /// The key under which Patroni keeps the system identifier of the cluster's data in etcd.
-    fn system_key(&self) -> String {
-        format!("/service/{}/initialize", self.config.cluster)
-    }
-
     /// Waits until the cluster has data; returns their system identifier.
     fn wait_system(&self, pause: Pause<'_>) -> Result<Option<String>, ClusterError> {
         let etcd = self.etcd_client(self.config.own)?;
         let mut waiting = self.waiting();
         loop {
-            let why = match etcd.value(&self.system_key()) {
-                Ok(Some(system)) if !system.is_empty() => return Ok(Some(system)),
-                Ok(_) => "the cluster has no data yet: its first host (sluice node init) has to be started".to_owned(),
+            let why = match self.system(&etcd)? {
+                Ok(Some(system)) => return Ok(Some(system)),
+                Ok(None) => {
+                    "the cluster has no data yet: its first host (sluice node init) has to be started".to_owned()
+                }
                 Err(error) => format!("etcd does not answer: {error}"),
             };
             if !waiting.pause(why, pause) {
