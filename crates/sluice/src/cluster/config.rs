@@ -11,7 +11,7 @@ use sluice_instance::cluster::STANDBYS_REQUIRED;
 use sluice_patroni::{Member, Members, Method};
 
 use super::{
-    settings,
+    parameters, settings,
     status::pending,
     target::{Target, leader},
 };
@@ -58,6 +58,7 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
         put(&mut change, &["postgresql", "parameters", STANDBYS_REQUIRED], required.into());
     }
     let members = target.look()?;
+    check_parameters(target, &members, &change)?;
     let was_pending = members.members.iter().any(|member| member.pending_restart);
     let answer = target.share(teller(&members)?, &change)?;
     let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
@@ -88,6 +89,19 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
     }
     if !needs.is_empty() {
         say!("sluice cluster restart --pending does that, one node after the other");
+    }
+    Ok(())
+}
+
+/// Sees that Patroni gives PostgreSQL its own settings as they are said, by the version that the nodes have. Where none of
+/// them says that, there is nothing to go by.
+fn check_parameters(target: &Target, members: &Members, change: &Value) -> Result<()> {
+    let Some(parameters) = change.pointer("/postgresql/parameters").and_then(Value::as_object) else { return Ok(()) };
+    let own = target.own_words(members);
+    let Some(version) = own.iter().find_map(|own| own.as_ref().ok()?.server_version) else { return Ok(()) };
+    for (name, value) in parameters.iter().filter(|(_, value)| !value.is_null()) {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        parameters::check(name, &text, version)?;
     }
     Ok(())
 }

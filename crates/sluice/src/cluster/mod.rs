@@ -13,6 +13,7 @@
 //! | `restart` | each node in turn |
 //! | `config` | the settings that all nodes share |
 //! | `settings` | the values that Patroni takes for them |
+//! | `parameters` | PostgreSQL's own settings, as Patroni checks them |
 //! | `maintenance` | pause, resume, and a node that is copied anew |
 //! | `moment` | times as PostgreSQL writes them |
 
@@ -20,6 +21,7 @@ mod config;
 mod hold;
 mod maintenance;
 mod moment;
+mod parameters;
 mod pools;
 mod restart;
 mod settings;

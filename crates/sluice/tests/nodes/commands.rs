@@ -364,6 +364,9 @@ fn refusals(cluster: &TestCluster, pool: &TestPool, desk: &Desk) {
         ("loop_wait=10", "at least loop_wait + 2 * retry_timeout, which is 26"),
         ("postgresql.parameters.listen_addresses=*", "each node's own"),
         ("postgresql.parameters.log_line_prefix=a\nb", "on one line"),
+        ("postgresql.parameters.shared_buffers=-5", "from 128kB to"),
+        ("postgresql.parameters.work_mem=64XB", "a whole number of kB"),
+        ("postgresql.parameters.nonsense=3", "no setting of PostgreSQL 15"),
         ("postgresql.pg_hba=[]", "the lines by which the pool"),
         ("standby_cluster.host=elsewhere", "end all writes"),
     ] {
