@@ -10,6 +10,8 @@ use sluice_instance::{
     cluster::{self, Cluster, ClusterSpec, Environment, Node},
 };
 
+use crate::signals::{Signals, Wake};
+
 /// Root's folder for environments of Patroni.
 const SYSTEM_CACHE: &str = "/var/cache/sluice";
 
@@ -47,16 +49,27 @@ impl Instance {
         Ok(Self::One(server))
     }
 
-    /// Starts several nodes; `patroni` is the folder for environments.
+    /// Starts several nodes; `patroni` is the folder for environments. A signal meanwhile stops what has been started, and is
+    /// an error then.
     pub(crate) fn several(
         spec: impl FnOnce(Environment) -> ClusterSpec,
         run_as: &RunAs,
         patroni: Option<PathBuf>,
         observer: Arc<dyn Observer>,
+        signals: &Signals,
     ) -> Result<Self> {
         let base = patroni.map_or_else(|| default_cache(run_as.switches()), Ok)?;
         let environment = Environment::prepare(&base, run_as, &*observer)?;
-        Ok(Self::Several(Box::new(Cluster::start(spec(environment), observer)?)))
+        // From now on there is something to end in order.
+        signals.running();
+        let pause = |time| {
+            let is_asked = matches!(signals.wait_for(time), Some(Wake::Signal | Wake::End | Wake::Down(_)));
+            if is_asked {
+                tracing::info!("stopping what has been started; press Ctrl-C again to hasten that");
+            }
+            !is_asked
+        };
+        Ok(Self::Several(Box::new(Cluster::start_unless(spec(environment), observer, &pause)?)))
     }
 
     pub(crate) fn data_dir(&self) -> &Arc<DataDir> {

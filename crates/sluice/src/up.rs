@@ -100,7 +100,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
             program,
             ..ClusterSpec::new(args.nodes, spec.clone(), environment, tuning)
         };
-        Instance::several(several, &spec.run_as, args.patroni_dir, observer)?
+        Instance::several(several, &spec.run_as, args.patroni_dir, observer, &signals)?
     };
     console.begin("preparing roles and the pool");
     let (data_dir, primary) = (Arc::clone(instance.data_dir()), instance.primary()?);

@@ -85,6 +85,7 @@ fn one_node_becomes_three_and_one_again() {
     assert_eq!(ask(&typed, "CREATE TABLE t AS SELECT 1 AS id"), "SELECT 1\n");
     stop(one, &data);
 
+    is_interrupted(&data);
     let mut three = Up::start(&mut up(&data, 3));
     three.line("node1 leader running, node2 quorum_standby streaming, node3 quorum_standby streaming");
     let typed = three.line("PGPASSFILE=");
@@ -141,6 +142,25 @@ fn one_node_becomes_three_and_one_again() {
     let said = cluster(&data, &["status"]);
     assert!(said.contains("there is no cluster in") && said.contains("sluice up --nodes 3"), "{said}");
     stop(one, &data);
+
+    // A port that somebody has is found before anything is moved.
+    let port: u16 = ports.split("\"peer\": ").nth(2).unwrap().split(',').next().unwrap().parse().unwrap();
+    let _taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).unwrap();
+    let said = failure(&mut up(&data, 3));
+    assert!(said.contains(&format!("127.0.0.1:{port} is in use, where etcd2 has to listen")), "{said}");
+    let copies = ["node1", "node2", "node3"].into_iter().filter(|node| data.join(node).join("pgdata").exists());
+    assert_eq!((data.join("pgdata/PG_VERSION").exists(), copies.count()), (true, 2));
+}
+
+/// Ctrl-C while nodes start: none of their programs is left when the command has ended.
+fn is_interrupted(data: &Path) {
+    for line in ["starting etcd3", "starting node2"] {
+        let mut three = Up::start(&mut up(data, 3));
+        three.line(line);
+        three.signal(Signal::SIGINT);
+        assert!(!three.wait().success());
+        assert_eq!(processes(data), [""; 0], "{line}");
+    }
 }
 
 /// A second signal ends transactions at once, as with one node: nobody waits for their ten seconds.

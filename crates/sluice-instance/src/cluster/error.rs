@@ -164,6 +164,9 @@ pub enum ClusterError {
         /// The host's file.
         file: PathBuf,
     },
+    /// Somebody has asked for the end of a start.
+    #[error("interrupted while starting")]
+    GivenUp,
     /// Not all nodes are where they should be.
     #[error("the cluster was not ready after {} s ({said}){}", waited.as_secs(), ends(logs))]
     NotReady {

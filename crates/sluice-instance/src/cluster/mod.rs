@@ -73,7 +73,10 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     process::Command,
-    sync::{Arc, Mutex, atomic::AtomicU8},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -105,6 +108,7 @@ use crate::{
     data_dir::{DataDir, DataDirSpec},
     endpoint::Endpoint,
     event::{Event, Observer},
+    stop_mode::StopMode,
     tuning::Tuning,
 };
 
@@ -182,6 +186,17 @@ pub struct Cluster {
     stopping: Mutex<()>,
     /// The mode of a stop that is under way, as `StopMode as u8`.
     haste: AtomicU8,
+    /// Nobody wants its start any more.
+    is_given_up: AtomicBool,
+}
+
+/// Says when it is dropped that something is over.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 impl std::fmt::Debug for Cluster {
@@ -194,30 +209,73 @@ impl Cluster {
     /// Starts it and waits until it is ready: a leader that accepts connections, and each other node streaming from it.
     /// A new one grows out of its first node.
     pub fn start(spec: ClusterSpec, observer: Arc<dyn Observer>) -> Result<Self, ClusterError> {
+        let pause = |time| {
+            thread::sleep(time);
+            true
+        };
+        Self::start_unless(spec, observer, &pause)
+    }
+
+    /// The same, until it is given up: `pause` pauses for a time, and says false then; once more, and the stop of what has
+    /// been started is hastened.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::GivenUp`] then, and all others; no program is left that was started.
+    pub fn start_unless(
+        spec: ClusterSpec,
+        observer: Arc<dyn Observer>,
+        pause: &(dyn Fn(Duration) -> bool + Sync),
+    ) -> Result<Self, ClusterError> {
         let begin = Instant::now();
-        let deadline = begin + spec.start_timeout;
-        let (cluster, mut state) = prepare::prepare(&spec, observer)?;
-        let root = cluster.data_dir.root().to_owned();
-        for member in 0..cluster.members.len() {
-            cluster.start_etcd(member)?;
-        }
-        cluster.wait_majority(deadline)?;
-        if !state.is_formed {
-            // Its data are what the others get.
-            cluster.start_node(0)?;
-            cluster.wait_leader(deadline)?;
-            roles::make(&cluster.data_dir, &cluster.endpoint(0), Some(&cluster.secrets))?;
-            state.is_formed = true;
-            state.write(&root)?;
-        }
-        for node in 0..cluster.nodes.len() {
-            cluster.start_node(node)?;
-        }
-        cluster.wait_leader(deadline)?;
-        cluster.share_settings(&spec, deadline)?;
-        let members = cluster.wait_ready(deadline)?;
+        let (cluster, state) = prepare::prepare(&spec, observer)?;
+        let is_over = AtomicBool::new(false);
+        let done = thread::scope(|scope| {
+            let over = Over(&is_over);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    if !pause(PAUSE) && cluster.is_given_up.swap(true, Ordering::AcqRel) {
+                        cluster.request_stop(StopMode::Immediate);
+                    }
+                }
+            });
+            let done = cluster.start_all(&spec, state, begin + spec.start_timeout);
+            if done.is_err() {
+                cluster.stop(StopMode::Fast);
+            }
+            drop(over);
+            done
+        });
+        let members = done?;
+        cluster.check_wanted()?;
         cluster.observer.event(Event::ClusterReady { members: members.to_string(), took: begin.elapsed() });
         Ok(cluster)
+    }
+
+    fn start_all(&self, spec: &ClusterSpec, mut state: State, deadline: Instant) -> Result<Members, ClusterError> {
+        for member in 0..self.members.len() {
+            self.start_etcd(member)?;
+        }
+        self.wait_majority(deadline)?;
+        if !state.is_formed {
+            // Its data are what the others get.
+            self.start_node(0)?;
+            self.wait_leader(deadline)?;
+            roles::make(&self.data_dir, &self.endpoint(0), Some(&self.secrets))?;
+            state.is_formed = true;
+            state.write(self.data_dir.root())?;
+        }
+        for node in 0..self.nodes.len() {
+            self.start_node(node)?;
+        }
+        self.wait_leader(deadline)?;
+        self.share_settings(spec, deadline)?;
+        self.wait_ready(deadline)
+    }
+
+    /// Sees that a start has not been given up.
+    fn check_wanted(&self) -> Result<(), ClusterError> {
+        if self.is_given_up.load(Ordering::Acquire) { Err(ClusterError::GivenUp) } else { Ok(()) }
     }
 
     /// Its directory: the first node's, locked.
@@ -309,6 +367,7 @@ impl Cluster {
         let settings = patroni::shared_settings(self.nodes.len(), &spec.tuning).to_string();
         let path = self.data_dir.root().join(state::NAME);
         loop {
+            self.check_wanted()?;
             match self.send(Method::Patch, "/config", &settings) {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
@@ -333,6 +392,9 @@ impl Cluster {
     }
 }
 
+/// The interval at which it is looked whether a start is to be given up.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// The pause before the settings are sent again.
 const SHARE_AGAIN: Duration = Duration::from_millis(200);
 
@@ -341,7 +403,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.stop(crate::stop_mode::StopMode::Fast);
+        self.stop(StopMode::Fast);
     }
 }
 

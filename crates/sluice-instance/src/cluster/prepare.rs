@@ -3,7 +3,10 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, atomic::AtomicU8},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8},
+    },
 };
 
 use super::{
@@ -30,7 +33,7 @@ use crate::{
 /// Makes everything that a start needs, and nothing that runs.
 pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result<(Cluster, State), ClusterError> {
     let etcd = etcd::find().ok_or(ClusterError::NoEtcd)?;
-    resize::to_several(&spec.data_dir, &*observer)?;
+    resize::to_several(&spec.data_dir, &*observer, &|root| check_ports_of_several(spec, root))?;
     let is_formed = State::read(&spec.data_dir.root)?.is_some_and(|state| state.is_formed);
     // A node of a cluster that has lost its data gets the leader's.
     let first = DataDirSpec { layout: Layout::First { may_create: !is_formed }, ..spec.data_dir.clone() };
@@ -96,6 +99,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         keepers,
         stopping: Mutex::new(()),
         haste: AtomicU8::new(0),
+        is_given_up: AtomicBool::new(false),
         data_dir,
     };
     Ok((cluster, state))
@@ -145,6 +149,23 @@ fn check_ports(root: &Path, nodes: &[Node], members: &[EtcdMember]) -> Result<()
     let file = root.join(state::NAME);
     let mut all = postgres.chain(rest).chain(etcd);
     all.try_for_each(|(address, what, name)| check_port(address, &format!("{what}{name}"), &file))
+}
+
+/// The ports that the nodes will have are free, before one node's data are moved for them. Nothing runs there by now.
+fn check_ports_of_several(spec: &ClusterSpec, root: &Path) -> Result<(), ClusterError> {
+    let Some(state) = State::read(root)? else { return new_state(spec).map(drop) };
+    let postgres = state.nodes.iter().map(|ports| (ports.postgres, "PostgreSQL of node"));
+    let nodes: Vec<_> = postgres.zip(state.nodes.iter().map(|ports| (ports.rest, "Patroni of node"))).collect();
+    let nodes = nodes.into_iter().take(spec.nodes).map(|(postgres, rest)| vec![postgres, rest]);
+    let etcd = state.etcd.iter().map(|one| [one.client, one.peer, one.health].map(|port| (port, "etcd")).to_vec());
+    let numbered = nodes.enumerate().chain(etcd.enumerate());
+    let file = root.join(state::NAME);
+    for (index, ports) in numbered {
+        for (port, what) in ports {
+            check_port(SocketAddr::new(ADDRESS, port), &format!("{what}{}", index + 1), &file)?;
+        }
+    }
+    Ok(())
 }
 
 /// A cluster that etcd has forgotten must not be made anew by whichever node comes first: it may be behind.

@@ -37,6 +37,7 @@ impl Cluster {
     pub(super) fn wait_majority(&self, deadline: Instant) -> Result<(), ClusterError> {
         let begin = Instant::now();
         loop {
+            self.check_wanted()?;
             let healthy = self.members.iter().filter(|member| member.is_healthy()).count();
             if healthy > self.members.len() / 2 {
                 return Ok(());
@@ -75,6 +76,7 @@ impl Cluster {
         let begin = Instant::now();
         let mut told = begin;
         loop {
+            self.check_wanted()?;
             let members = self.look();
             if let Some(found) = done(&members) {
                 return Ok(found);

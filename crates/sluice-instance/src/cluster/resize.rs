@@ -69,8 +69,13 @@ pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), Cluster
 }
 
 /// Makes room for several nodes where there is one: copies that it has outlived are removed, so that each further node
-/// gets a fresh one. The data themselves are moved when the directory is opened.
-pub(super) fn to_several(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), ClusterError> {
+/// gets a fresh one. The data themselves are moved when the directory is opened. `check` comes first, once nothing runs there:
+/// if it fails, all stays as it is.
+pub(super) fn to_several(
+    spec: &DataDirSpec,
+    observer: &dyn Observer,
+    check: &dyn Fn(&Path) -> Result<(), ClusterError>,
+) -> Result<(), ClusterError> {
     let Ok(root) = spec.root.canonicalize() else { return Ok(()) };
     if !is_one(&root) {
         return Ok(());
@@ -79,6 +84,7 @@ pub(super) fn to_several(spec: &DataDirSpec, observer: &dyn Observer) -> Result<
     let _lock = data_dir::take_lock(&root)?;
     clear_earlier(&root, observer);
     wait_gone(&pgdata)?;
+    check(&root)?;
     data_dir::check_major_of(&spec.binaries, &pgdata)?;
     let own = Control::read(&spec.binaries, &pgdata)?;
     let copies = control::of_nodes(&spec.binaries, &root)?;
