@@ -9,6 +9,7 @@ use std::{
     time::SystemTime,
 };
 
+use serde_json::Value;
 use sluice_control::cluster::Rest;
 use sluice_tls::ClientTls;
 
@@ -20,6 +21,7 @@ use super::{
     resize,
     rest::{self, Api},
     roles::REST_PASSWORD as PASSWORD,
+    tls::TlsFiles,
 };
 use crate::{
     bootstrap::{BootstrapError, Lookup},
@@ -55,10 +57,41 @@ pub struct Known {
 /// The members of etcd, as they are asked whether they are a majority.
 #[derive(Debug)]
 pub enum KnownEtcd {
-    /// All on this machine: the addresses of their health.
-    Here(Vec<SocketAddr>),
+    /// All on this machine.
+    Here(Box<EtcdHere>),
     /// One on each host.
     Hosts(Box<EtcdHosts>),
+}
+
+/// Members of etcd on this machine.
+#[derive(Debug)]
+pub struct EtcdHere {
+    /// The addresses of their health.
+    health: Vec<SocketAddr>,
+    /// None without their certificate, which they show only who runs them.
+    client: Option<EtcdClient>,
+}
+
+/// The standbys that commits are waited for on, as the primary has written it for those that elect the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Votes {
+    /// The primary that has written it: another one than there is now, right behind an election.
+    pub leader: String,
+    /// The standbys of which one has every commit that was acknowledged.
+    pub standbys: Vec<String>,
+    /// The number of them that has to be there beside the next primary.
+    pub quorum: usize,
+}
+
+impl Votes {
+    /// Patroni's key `sync`.
+    fn parse(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let word = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let quorum = value["quorum"].as_u64().or_else(|| value["quorum"].as_str()?.parse().ok());
+        let standbys = word("sync_standby").split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        Some(Self { leader: word("leader"), standbys, quorum: usize::try_from(quorum.unwrap_or(0)).ok()? })
+    }
 }
 
 /// The client of members of etcd on several hosts.
@@ -74,12 +107,22 @@ impl KnownEtcd {
     /// where it has none.
     pub fn has_majority(&self) -> bool {
         match self {
-            Self::Here(members) => thread::scope(|scope| {
-                let asked: Vec<_> = members.iter().map(|health| scope.spawn(|| etcd::is_healthy(*health))).collect();
+            Self::Here(etcd) => thread::scope(|scope| {
+                let asked: Vec<_> =
+                    etcd.health.iter().map(|health| scope.spawn(|| etcd::is_healthy(*health))).collect();
                 asked.into_iter().any(|thread| thread.join().unwrap_or(false))
             }),
             Self::Hosts(etcd) => etcd.client.value("/sluice/majority").is_ok(),
         }
+    }
+
+    /// The votes of a cluster, as etcd has them now; none where it can't be asked, or has none.
+    pub fn votes(&self, scope: &str) -> Option<Votes> {
+        let client = match self {
+            Self::Here(etcd) => etcd.client.as_ref()?,
+            Self::Hosts(etcd) => &etcd.client,
+        };
+        Votes::parse(&client.value(&format!("/service/{scope}/sync")).ok()??)
     }
 
     /// Faults of its membership, each with the remedy: members that are missing, or too many. None where etcd does not say.
@@ -132,8 +175,11 @@ impl Known {
         let path = root.join(PASSWORD);
         let text = fs::read_to_string(&path).map_err(ClusterError::io("read", &path))?;
         let password = Some(Password::from_file(&text).ok_or(BootstrapError::BadFile { path })?);
-        let health = state.etcd.iter().map(|ports| SocketAddr::new(ADDRESS, ports.health));
-        let etcd = Some(KnownEtcd::Here(health.collect()));
+        let at = |port: u16| SocketAddr::new(ADDRESS, port);
+        let health = state.etcd.iter().map(|ports| at(ports.health)).collect();
+        let clients = state.etcd.iter().map(|ports| at(ports.client)).collect();
+        let client = EtcdClient::new(clients, &TlsFiles::here(root)).ok();
+        let etcd = Some(KnownEtcd::Here(Box::new(EtcdHere { health, client })));
         let (scope, pools, certificates) = (state.scope, root.join(POOLS), Vec::new());
         Ok(Some(Self { scope, members, tls: None, password, data, pools, certificates, etcd }))
     }
@@ -163,5 +209,20 @@ impl Cluster {
         };
         write(self.data_dir.root().join(POOLS), Owner::Us)?;
         self.nodes.iter().try_for_each(|node| write(node.pools_file(), Owner::Postgres(self.data_dir.run_as())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn votes() {
+        let votes = Votes::parse(r#"{"leader": "node2", "quorum": 1, "sync_standby": "node1,node3"}"#).unwrap();
+        let standbys = ["node1", "node3"].map(str::to_owned).to_vec();
+        assert_eq!(votes, Votes { leader: "node2".to_owned(), standbys, quorum: 1 });
+        let none = Votes::parse(r#"{"leader": "node2", "quorum": "0", "sync_standby": null}"#).unwrap();
+        assert_eq!(none, Votes { leader: "node2".to_owned(), ..Votes::default() });
+        assert_eq!(Votes::parse("nonsense"), None);
     }
 }

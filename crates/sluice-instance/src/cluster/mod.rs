@@ -88,7 +88,7 @@ pub use self::{
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
     host::{AuthorityError, Bundle, Host, HostSpec, Pause, begin, certificate_ends, check, make_bundles, remove},
-    known::{EtcdHosts, Known, KnownEtcd},
+    known::{EtcdHere, EtcdHosts, Known, KnownEtcd, Votes},
     patroni::{Node, STANDBYS_REQUIRED},
     resize::{is_cluster, to_one},
     rest::{Api, Member, Members},

@@ -33,12 +33,20 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// The folder of those on one machine, in the instance's directory.
+const DIR: &str = "etcd-tls";
+
 impl TlsFiles {
+    /// The files of etcd on one machine, whether they are there or not.
+    pub(super) fn here(root: &Path) -> Self {
+        let dir = root.join(DIR);
+        Self { ca: dir.join("ca.crt"), cert: dir.join("etcd.crt"), key: dir.join("etcd.key") }
+    }
+
     /// Finds the files of etcd on one machine below the instance's directory, or makes them; PostgreSQL's user can read
     /// them.
     pub(super) fn prepare(root: &Path, run_as: &RunAs) -> Result<Self, ClusterError> {
-        let dir = root.join("etcd-tls");
-        let tls = Self { ca: dir.join("ca.crt"), cert: dir.join("etcd.crt"), key: dir.join("etcd.key") };
+        let (dir, tls) = (root.join(DIR), Self::here(root));
         make_dir(&dir, run_as)?;
         // The last that is written.
         if tls.key.exists() {

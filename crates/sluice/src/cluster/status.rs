@@ -44,11 +44,14 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     let (members, lacks_majority, notes) = thread::scope(|scope| {
         let lacks_majority = scope.spawn(|| target.lacks_majority());
         let notes = scope.spawn(|| target.notes());
-        (target.look(), lacks_majority.join().unwrap_or(false), notes.join().unwrap_or_default())
+        (target.look_patiently(), lacks_majority.join().unwrap_or(false), notes.join().unwrap_or_default())
     });
-    let members = members?;
+    let (members, is_late) = match members {
+        Err(_) if lacks_majority => bail!("{NO_MAJORITY}"),
+        members => members?,
+    };
     let own = target.own_words(&members);
-    let doubt = doubt(&members, &own, lacks_majority);
+    let doubt = doubt(&members, &own, (lacks_majority, is_late));
     let now = SystemTime::now();
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
@@ -72,9 +75,12 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
 }
 
 /// The reason why what members tell of the primary may not be so: they tell what they have last heard from etcd.
-fn doubt(members: &Members, own: &[Result<Own, AskError>], lacks_majority: bool) -> Option<String> {
+fn doubt(members: &Members, own: &[Result<Own, AskError>], (lacks_majority, is_late): (bool, bool)) -> Option<String> {
     if lacks_majority {
         return Some("etcd has no majority, so what follows is what the nodes knew last".to_owned());
+    }
+    if is_late {
+        return Some("the nodes answer late, as without an etcd: it may have no majority".to_owned());
     }
     let (leader, own) = members.members.iter().zip(own).find(|(member, _)| member.is_leader())?;
     let name = &leader.name;
@@ -299,12 +305,12 @@ mod tests {
             Ok(serde_json::from_value(json!({ "role": role, "state": "running" })).unwrap())
         };
         let members = members();
-        let of =
-            |role: &str, lacks_majority| doubt(&members, &[own(role), own("replica"), own("replica")], lacks_majority);
-        assert_eq!(of("primary", false), None);
-        assert!(of("primary", true).unwrap().contains("no majority"));
-        assert!(of("replica", false).unwrap().starts_with("a itself says that it is replica, running"));
-        let silent = doubt(&members, &[Err(AskError::NotHttp), own("replica"), own("replica")], false);
+        let of = |role: &str, etcd| doubt(&members, &[own(role), own("replica"), own("replica")], etcd);
+        assert_eq!(of("primary", (false, false)), None);
+        assert!(of("primary", (true, true)).unwrap().starts_with("etcd has no majority"));
+        assert!(of("primary", (false, true)).unwrap().contains("it may have no majority"));
+        assert!(of("replica", (false, false)).unwrap().starts_with("a itself says that it is replica, running"));
+        let silent = doubt(&members, &[Err(AskError::NotHttp), own("replica"), own("replica")], (false, false));
         assert!(silent.unwrap().contains("it may be gone"));
         let page = page(&members, Some("of that"), &[], &[], (&[], &[]));
         assert!(page.starts_with("Cluster main: primary a\nNot certain: of that\n\n"), "{page}");

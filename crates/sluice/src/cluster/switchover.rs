@@ -1,14 +1,16 @@
 //! Another primary. Clients are held first, and only then is Patroni asked: what is in the way is found while nothing has
 //! happened yet, and calling it off costs nobody more than a wait.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::{Value, json};
+use sluice_instance::cluster::Votes;
 use sluice_patroni::{Member, Members, Method};
 
 use super::{
     Holding,
+    moment::since,
     pools::Pools,
     target::{Target, leader, named},
 };
@@ -18,6 +20,9 @@ const PRIMARY_TIME: Duration = Duration::from_secs(60);
 
 /// The time for somebody to be ready to take over: some loops of Patroni's, after another switchover for one.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
+
+/// Patroni's own `loop_wait`.
+const LOOP_WAIT: Duration = Duration::from_secs(10);
 
 /// The time for pools to let their clients go on by themselves then.
 const PICK_UP_TIME: Duration = Duration::from_secs(5);
@@ -78,34 +83,112 @@ enum Wanted {
 /// What keeps a cluster from another primary now, in words.
 fn what_is_missing(target: &Target, members: &Members, to: Option<&str>, wanted: Wanted) -> Option<String> {
     let Some(leader) = members.holder() else { return Some("there is no primary".to_owned()) };
-    let own: Vec<bool> =
-        target.own_words(members).iter().map(|own| own.as_ref().is_ok_and(|own| own.state == "running")).collect();
-    let answers =
-        |member: &Member| members.members.iter().position(|it| it.name == member.name).is_some_and(|place| own[place]);
+    let own = target.own_words(members);
+    let own_of = |member: &Member| {
+        let place = members.members.iter().position(|it| it.name == member.name)?;
+        own[place].as_ref().ok().filter(|own| own.state == "running")
+    };
+    let answers = |member: &Member| own_of(member).is_some();
     // One that does not answer is not asked again.
-    let mode = if answers(leader) { Mode::of(target, leader) } else { Mode::Asynchronous };
-    missing(members, leader, to, (mode, wanted), &answers)
+    let way = if answers(leader) { Way::of(target, leader) } else { Way::default() };
+    let missing = missing(members, leader, to, (way.mode, wanted), &answers);
+    // Of a node that is named Patroni wants no quorum.
+    if missing.is_some() || way.mode != Mode::Quorum || to.is_some() {
+        return missing;
+    }
+    match target.votes(&members.scope) {
+        Some(votes) => votes_missing(&votes, members, leader, &answers),
+        None if wanted == Wanted::All => {
+            let timeline = own_of(leader).and_then(|own| own.timeline)?;
+            way.is_unwritten(target, leader, timeline).then(|| unwritten(&leader.name))
+        }
+        None => None,
+    }
+}
+
+/// The votes that are missing for another primary, as etcd has them: right behind an election they are those by which it
+/// was held, until the new primary has written its own.
+fn votes_missing(
+    votes: &Votes,
+    members: &Members,
+    leader: &Member,
+    answers: &dyn Fn(&Member) -> bool,
+) -> Option<String> {
+    let is_same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
+    if !is_same(&votes.leader, &leader.name) {
+        return Some(unwritten(&leader.name));
+    }
+    let is_there = |name: &&String| {
+        members.members.iter().any(|it| is_same(&it.name, name) && it.state == "streaming" && answers(it))
+    };
+    let (absent, there): (Vec<_>, Vec<_>) = votes.standbys.iter().partition(|name| !is_there(name));
+    (there.len() <= votes.quorum).then(|| {
+        let absent = absent.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        format!(
+            "{} of {} standbys have to be there, and {absent} can't be asked",
+            votes.quorum + 1,
+            votes.standbys.len()
+        )
+    })
+}
+
+fn unwritten(primary: &str) -> String {
+    format!("{primary} has just become the primary, and not yet written which standbys its commits wait for")
 }
 
 /// The way in which commits are waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Mode {
+    #[default]
     Asynchronous,
     Synchronous,
     Quorum,
 }
 
-impl Mode {
+/// Settings by which another primary is made.
+#[derive(Debug, Clone, Copy, Default)]
+struct Way {
+    mode: Mode,
+    loop_wait: Duration,
+}
+
+impl Way {
     fn of(target: &Target, leader: &Member) -> Self {
-        let answer = target.command(leader, Method::Get, "/config", "").ok();
-        let settings: Option<Value> = answer.and_then(|answer| serde_json::from_slice(&answer.body).ok());
-        match settings.as_ref().map(|settings| &settings["synchronous_mode"]) {
-            Some(Value::String(mode)) if mode == "quorum" => Self::Quorum,
-            Some(Value::Bool(true)) => Self::Synchronous,
-            Some(Value::String(mode)) if matches!(&**mode, "on" | "true" | "yes") => Self::Synchronous,
-            _ => Self::Asynchronous,
-        }
+        let settings = told(target, leader, "/config").unwrap_or_default();
+        let mode = match &settings["synchronous_mode"] {
+            Value::String(mode) if mode == "quorum" => Mode::Quorum,
+            Value::Bool(true) => Mode::Synchronous,
+            Value::String(mode) if matches!(&**mode, "on" | "true" | "yes") => Mode::Synchronous,
+            _ => Mode::Asynchronous,
+        };
+        Self { mode, loop_wait: settings["loop_wait"].as_u64().map_or(LOOP_WAIT, Duration::from_secs) }
     }
+
+    /// Whether a primary may not have written its votes yet, by the time at which its timeline began: it leaves its
+    /// standbys a loop to follow first.
+    fn is_unwritten(self, target: &Target, leader: &Member, timeline: u32) -> bool {
+        let history = told(target, leader, "/history");
+        let last = history.as_ref().and_then(|history| history.as_array()?.last());
+        is_fresh(last, timeline, 2 * self.loop_wait, SystemTime::now())
+    }
+}
+
+/// A member's answer to a question, if it has one.
+fn told(target: &Target, member: &Member, path: &str) -> Option<Value> {
+    let answer = target.command(member, Method::Get, path, "").ok()?;
+    serde_json::from_slice(&answer.body).ok()
+}
+
+/// Whether a timeline is so young, by the last line of Patroni's history: the timeline before it, with the time of its end.
+fn is_fresh(last: Option<&Value>, timeline: u32, young: Duration, now: SystemTime) -> bool {
+    if timeline <= 1 {
+        return false;
+    }
+    let Some(last) = last.filter(|last| last[0].as_u64() == Some(u64::from(timeline) - 1)) else {
+        // It is written right behind the promotion.
+        return true;
+    };
+    last[3].as_str().and_then(|time| since(time, now)).is_some_and(|age| age < young)
 }
 
 /// What is missing, by what is known of each member. Patroni makes somebody the primary who is there with all of its log:
@@ -209,8 +292,9 @@ impl<'a> Plan<'a> {
             }
             let said = now.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
             bail!(
-                "Patroni does not switch over: {} ({said})\nit takes nobody who is not there or may lack commits: try again once \
-                 sluice cluster status shows its standbys streaming; the primary's log says what was in the way",
+                "Patroni does not switch over: {} ({said})\nit takes nobody who is not there or may lack commits, and nobody right \
+                 behind an election: try again in some seconds, once sluice cluster status shows its standbys streaming; the \
+                 primary's log says what was in the way",
                 answer.text()
             );
         }
@@ -378,6 +462,32 @@ mod tests {
             |to: Option<&str>| missing(&members, &members.members[0], to, (Mode::Quorum, Wanted::All), &|_| true);
         assert_eq!(missing(None).as_deref(), Some("c is stopped"));
         assert_eq!(missing(Some("b")), None);
+    }
+
+    #[test]
+    fn a_new_primary_writes_its_votes_first() {
+        let members = members("b leader running, C quorum_standby streaming", false);
+        let missing = |leader: &str, standbys: &[&str], quorum, silent: &str| {
+            let standbys = standbys.iter().map(|name| (*name).to_owned()).collect();
+            let votes = Votes { leader: leader.to_owned(), standbys, quorum };
+            votes_missing(&votes, &members, &members.members[0], &|member| member.name != silent)
+        };
+        // Those by which a was the primary, which is gone.
+        assert!(missing("a", &["b", "c"], 1, "").unwrap().contains("b has just become the primary"));
+        assert_eq!(missing("B", &["c"], 0, ""), None);
+        assert!(missing("b", &["a", "c"], 1, "").unwrap().starts_with("2 of 2 standbys have to be there, and a can't"));
+        assert!(missing("b", &["c"], 0, "C").unwrap().ends_with("and c can't be asked"));
+    }
+
+    #[test]
+    fn a_timeline_is_young_by_the_history_or_without_a_line_of_it() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
+        let line =
+            |timeline: u32, second: u32| json!([timeline, 1, "why", format!("1970-01-01T00:00:0{second}+00:00"), "b"]);
+        let young = Duration::from_secs(4);
+        assert!(is_fresh(Some(&line(3, 7)), 4, young, now) && !is_fresh(Some(&line(3, 5)), 4, young, now));
+        assert!(is_fresh(Some(&line(2, 1)), 4, young, now) && is_fresh(None, 4, young, now));
+        assert!(!is_fresh(None, 1, young, now));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 use sluice_config::Cluster;
-use sluice_instance::cluster::{self, Known, KnownEtcd, rest::USER};
+use sluice_instance::cluster::{self, Known, KnownEtcd, Votes, rest::USER};
 use sluice_patroni::{Answer, AskError, Credentials, Member, Members, Method, Own, Question};
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
@@ -23,6 +23,9 @@ type Rest = sluice_config::Rest;
 
 /// The time for a question: a member answers at once, or not soon.
 const ASK_TIME: Duration = Duration::from_secs(2);
+
+/// The time for an answer of a member that waits for etcd first: more than its `retry_timeout` usually is.
+const LATE_TIME: Duration = Duration::from_secs(15);
 
 /// The time for what a member answers when it is done: Patroni itself waits for a switchover for twice its `loop_wait`.
 const DO_TIME: Duration = Duration::from_secs(120);
@@ -201,16 +204,43 @@ impl Target {
     pub(super) fn look(&self) -> Result<Members> {
         let mut faults = Vec::new();
         for rest in &self.members {
-            match Members::ask(&self.question(rest, ASK_TIME)) {
-                Ok(members) if members.members.is_empty() => faults.push(format!("{rest} knows no member")),
+            match self.look_at(rest, ASK_TIME) {
                 Ok(members) => return Ok(members),
-                Err(error) => faults.push(format!("{rest}: {error}")),
+                Err(fault) => faults.push(fault),
             }
         }
-        bail!(
-            "no member of the cluster can be asked\n  {}\ndoes Patroni run there, and is that its restapi.connect_address?",
-            faults.join("\n  ")
-        )
+        Err(unheard(&faults))
+    }
+
+    /// The same, with the time that a member takes which waits for etcd; with whether any of them took it.
+    pub(super) fn look_patiently(&self) -> Result<(Members, bool)> {
+        if let Ok(members) = self.look() {
+            return Ok((members, false));
+        }
+        let answers: Vec<_> = thread::scope(|scope| {
+            let asked: Vec<_> =
+                self.members.iter().map(|rest| scope.spawn(move || self.look_at(rest, LATE_TIME))).collect();
+            asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        let faults: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err().cloned()).collect();
+        answers.into_iter().find_map(Result::ok).map(|members| (members, true)).ok_or_else(|| unheard(&faults))
+    }
+
+    fn look_at(&self, rest: &Rest, time_max: Duration) -> Result<Members, Fault> {
+        match Members::ask(&self.question(rest, time_max)) {
+            Ok(members) if members.members.is_empty() => {
+                Err(Fault { words: format!("{rest} knows no member"), is_silent: false })
+            }
+            Ok(members) => Ok(members),
+            Err(error) => {
+                Err(Fault { words: format!("{rest}: {error}"), is_silent: matches!(error, AskError::Silent(_)) })
+            }
+        }
+    }
+
+    /// The votes by which the next primary is elected, where etcd can be asked for them.
+    pub(super) fn votes(&self, scope: &str) -> Option<Votes> {
+        self.etcd.as_ref()?.votes(scope)
     }
 
     /// Nodes that are known to be part of it, and are not among its members now.
@@ -391,6 +421,27 @@ impl Target {
             anyhow!("there is no new primary after {} s ({said})\nPatroni's logs say why", time_max.as_secs())
         })
     }
+}
+
+/// The reason why a member tells nothing.
+#[derive(Debug, Clone)]
+struct Fault {
+    words: String,
+    /// It has not answered in time.
+    is_silent: bool,
+}
+
+/// Words for a cluster of which no member tells anything.
+fn unheard(faults: &[Fault]) -> anyhow::Error {
+    let words: Vec<_> = faults.iter().map(|fault| &*fault.words).collect();
+    let late = match faults.iter().any(|fault| fault.is_silent) {
+        true => ". One that runs answers late where etcd does not answer it: etcd may have no majority",
+        false => "",
+    };
+    anyhow!(
+        "no member of the cluster can be asked\n  {}\ndoes Patroni run there, and is that its restapi.connect_address?{late}",
+        words.join("\n  ")
+    )
 }
 
 /// The member of that name.

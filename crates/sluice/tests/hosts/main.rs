@@ -122,11 +122,33 @@ fn three_hosts() {
     hosts.stop(next);
     ledger.wait_for_writes();
     assert_ne!(hosts.leader(), next);
+    // Another one follows at once: the quorum of the new one is not written yet.
+    let follows = |options: &[&str]| {
+        let before = hosts.leader();
+        let output = Command::new(SLUICE).args(["cluster", "switchover"]).args(options).output().unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && said.contains("is the primary, in the place of"), "{said}");
+        assert_ne!(hosts.leader(), before, "{said}");
+    };
+    let data = |host: usize| hosts.data(host).display().to_string();
+    follows(&["--data", &data(hosts.leader())]);
+    hosts.start(next);
+    hosts.wait_placed(next);
+    hosts.wait_streaming(2);
+    // The same, by who can't ask etcd.
+    let next = hosts.leader();
+    hosts.stop(next);
+    ledger.wait_for_writes();
+    let rest = format!("https://{}:8008", hosts.network.address(hosts.leader()));
+    let [ca, cert, key] =
+        ["ca.crt", "node1/node.crt", "node1/node.key"].map(|file| hosts.ca(file).display().to_string());
+    follows(&["--rest", &rest, "--ca-file", &ca, "--cert-file", &cert, "--key-file", &key]);
     hosts.start(next);
     hosts.wait_placed(next);
     hosts.wait_streaming(2);
 
     what_dies_is_started_again(&hosts);
+    etcd_that_stands_still_is_said(&hosts);
     ledger.wait_for_writes();
 
     let told = ledger.end(&hosts);
@@ -177,6 +199,30 @@ fn what_dies_is_started_again(hosts: &Hosts) {
         }
         hosts.wait_streaming(2);
     }
+}
+
+/// Patroni answers late while it waits for etcd; the status says what is the matter all the same, and at once.
+fn etcd_that_stands_still_is_said(hosts: &Hosts) {
+    let frozen: Vec<u32> = [0, 1].iter().map(|host| hosts.pid(*host, Program::Etcd).unwrap()).collect();
+    frozen.iter().for_each(|pid| proc::send(*pid, proc::Kind::SIGSTOP));
+    let said = hosts.status(2);
+    // Who can't ask etcd hears of it once Patroni does, which answers late then.
+    let by_rest = || {
+        let rest = format!("https://{}:8008", hosts.network.address(2));
+        let mut status = Command::new(SLUICE);
+        status.args(["cluster", "status", "--rest", &rest, "--ca-file"]).arg(hosts.ca("ca.crt"));
+        let output = status.output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let mut heard = by_rest();
+    while !heard.contains("Not certain: ") && !heard.contains("etcd may have no majority") {
+        assert!(heard.starts_with("Cluster main: primary node"), "{heard}");
+        heard = by_rest();
+    }
+    frozen.iter().for_each(|pid| proc::send(*pid, proc::Kind::SIGCONT));
+    assert!(said.contains("etcd has no majority: Patroni can change nothing"), "{said}");
+    println!("{said}\n{heard}");
+    hosts.wait_streaming(2);
 }
 
 /// Faults that two nodes go through without waiting for a lease: a postmaster that is killed, a standby that is cut off,
