@@ -4,6 +4,7 @@
 
 mod share;
 mod standings;
+mod trouble;
 mod waits;
 
 use std::{sync::Arc, time::Duration};
@@ -24,9 +25,9 @@ use crate::{
 
 use share::Share;
 use standings::Standings;
+use trouble::Trouble;
 
-/// The longest wait between two attempts to connect to a cluster's primary, which clients wait for.
-const FAILOVER_BACKOFF_MAX: Duration = Duration::from_millis(200);
+pub use trouble::Lasts;
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -137,15 +138,6 @@ impl Waiter {
     fn is_concerned(&self, opened: &Opened) -> bool {
         self.generation <= opened.generation && self.startup == opened.startup
     }
-}
-
-#[derive(Debug)]
-struct Trouble {
-    error: Arc<ErrorResponse>,
-    pause: Duration,
-    retry_at: Time,
-    /// The generation of the log-in that failed.
-    generation: Generation,
 }
 
 /// The answer to a client that needs a server.
@@ -374,38 +366,6 @@ impl PoolState {
         if let Some(place) = place {
             self.connecting.swap_remove(place);
         }
-    }
-
-    /// A connection could not be opened. `lasting` says that trying again won't help those who wait now; whoever is
-    /// logging in would hear the same of PostgreSQL.
-    pub fn connect_failed(
-        &mut self,
-        now: Time,
-        opened: &Opened,
-        error: &Arc<ErrorResponse>,
-        lasting: bool,
-    ) -> Vec<Refusal> {
-        self.unreserve(&opened.startup);
-        let is_clients = lasting && !opened.startup.is_empty();
-        if !is_clients {
-            // Others need not hear of what one client has asked for.
-            let pause = match &self.trouble {
-                Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
-                None => self.settings.backoff_min,
-            };
-            let pause = if self.settings.failover_timeout.is_some() { pause.min(FAILOVER_BACKOFF_MAX) } else { pause };
-            let generation = opened.generation;
-            self.trouble = Some(Trouble { error: error.clone(), pause, retry_at: now + pause, generation });
-        }
-        if !lasting {
-            return self.expire(now);
-        }
-        let open = self.open;
-        let concerns = |waiter: &Waiter| waiter.is_concerned(opened) && (open == 0 || waiter.purpose == Purpose::LogIn);
-        let concerned = std::iter::from_fn(|| self.waiters.pop_where(concerns));
-        let mut refused: Vec<_> = concerned.map(|waiter| (waiter.client, error.clone())).collect();
-        refused.extend(self.expire(now));
-        refused
     }
 
     /// Lets a client keep its server between transactions, for these reasons; `false` where as many do as may. Those

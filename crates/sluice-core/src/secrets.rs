@@ -89,7 +89,7 @@ pub struct Account {
     pub secret: Option<Secret>,
     /// The roles that the user is a member of, itself among them, where rules ask for them.
     pub roles: Arc<Roles>,
-    /// The role that it is, likewise.
+    /// The role that it is, if there is one.
     pub role: Option<Role>,
 }
 
@@ -220,13 +220,15 @@ impl Secrets {
         is_wanted
     }
 
-    /// Whether an answer is not the one before it: the role may be another one of that name.
+    /// Whether an answer is of another role of that name than the one before it, or of one that may log in no longer. A
+    /// role whose secret was changed is the same one, and PostgreSQL leaves its sessions alone.
     pub fn is_another(&self, user: &str, found: &Found) -> bool {
         let answers = self.answers();
         let before = answers.known.peek(user).and_then(|answer| answer.found.as_ref().ok());
-        before
-            .zip(found.as_ref().ok())
-            .is_some_and(|(before, found)| (&before.secret, before.role) != (&found.secret, found.role))
+        before.zip(found.as_ref().ok()).is_some_and(|(before, found)| match (before.role, found.role) {
+            (None, None) => before.secret != found.secret,
+            (before, found) => before != found,
+        })
     }
 
     /// Whether users that do not exist are asked by SCRAM where either way may do: as PostgreSQL asks them, by the secret
@@ -403,6 +405,29 @@ mod tests {
             assert!(matches!(known, Known::Now(Ok(it)) if it.secret == plain && it.roles == roles));
         }
         assert!(last(&secrets, "listed").is_none());
+    }
+
+    #[test]
+    fn a_role_is_another_one_by_its_number_and_where_it_has_none_by_its_secret() {
+        let role = |oid, may_log_in| Some(Role { oid, may_log_in });
+        let account = |role, secret: &str| {
+            let secret = Some(Secret::Plain(secret.to_owned()));
+            Account { secret, role, ..Account::default() }
+        };
+        for (before, after, is_another) in [
+            (account(role(1, true), "a"), account(role(1, true), "a"), false),
+            (account(role(1, true), "a"), account(role(1, true), "b"), false),
+            (account(role(1, true), "a"), account(role(2, true), "a"), true),
+            (account(role(1, true), "a"), account(role(1, false), "a"), true),
+            (account(role(1, true), "a"), account(None, "a"), true),
+            (account(None, "a"), account(None, "a"), false),
+            (account(None, "a"), account(None, "b"), true),
+        ] {
+            let secrets = secrets();
+            assert!(!secrets.is_another("a", &Ok(before.clone())), "nothing was known of it");
+            secrets.found(NOW, "a", Ok(before.clone()));
+            assert_eq!(secrets.is_another("a", &Ok(after.clone())), is_another, "{before:?} {after:?}");
+        }
     }
 
     #[test]

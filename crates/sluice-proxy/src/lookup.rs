@@ -64,6 +64,9 @@ const ROLES: &str = "WITH RECURSIVE member (oid) AS (\
     SELECT r.rolname, r.rolname OPERATOR(pg_catalog.=) $1, r.oid, r.rolcanlogin \
     FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid LIMIT 10001";
 
+/// The query for nothing but the role that a user is.
+const ROLE: &str = "SELECT r.oid, r.rolcanlogin FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1";
+
 /// Roles of a user, at most: of more, PostgreSQL itself would take its time.
 const ROLES_MAX: usize = 10_000;
 
@@ -210,7 +213,7 @@ impl Asker {
         let roles = async {
             match look_up.asks_roles {
                 true => ask_roles(client, user).await,
-                false => Ok(Ok((Roles::default(), None))),
+                false => Ok(Ok((Roles::default(), ask_role(client, user).await?))),
             }
         };
         let (secret, roles, encryption) =
@@ -251,6 +254,12 @@ async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<
     let role = own.map(|row| Ok(Role { oid: row.try_get(2)?, may_log_in: row.try_get(3)? })).transpose()?;
     let roles = rows.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Roles, _>>()?;
     Ok(Ok((roles, role)))
+}
+
+/// The role that a user is. Its number tells it from another one of that name, which is not to have its servers.
+async fn ask_role(client: &Client, user: &str) -> Result<Option<Role>, Failed> {
+    let row = client.query_opt(ROLE, &[&user]).await?;
+    row.map(|row| Ok(Role { oid: row.try_get(0)?, may_log_in: row.try_get(1)? })).transpose()
 }
 
 /// Asks for the secret. Before it the query may give the user's name, as PgBouncer's do: of another one it is nobody's

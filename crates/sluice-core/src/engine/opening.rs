@@ -15,6 +15,7 @@ use crate::{
     io::{Io, LogEvent, Owner},
     mail::Mail,
     outcome::{REPORT_COMMITS, REPORT_TRANSACTIONS},
+    pool::Lasts,
     server::{Reported, Role, Server, ServerLogin},
     time::Time,
 };
@@ -197,8 +198,8 @@ impl Engine {
         io.close(server.conn);
         server.pool.budgets.give_back();
         io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });
-        let lasting = is_lasting(&error);
-        let refused = server.pool.state().connect_failed(now, &server.opened, &Arc::new(error), lasting);
+        let lasts = lasts(&error, &server.pool.upstream);
+        let refused = server.pool.state().connect_failed(now, &server.opened, &Arc::new(error), lasts);
         for (client, error) in refused {
             io.mail(client.worker, Mail::Refuse(client, error));
         }
@@ -218,8 +219,13 @@ fn other_role(server: &Server) -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, format!("the server at {address} is not {role}"))
 }
 
-/// Whether trying again soon would end the same way: a wrong name or password, a database that admits nobody (55000), a
-/// setting that can't be (22, 25, 55P02); not a server that restarts or is full.
-fn is_lasting(error: &ErrorResponse) -> bool {
-    ["22", "25", "28", "3D", "42", "0A", "55000", "55P02"].iter().any(|class| error.code.starts_with(class))
+/// Those for whom trying again soon would end the same way: a wrong name or password, a database that admits nobody
+/// (55000), a setting that can't be (22, 25, 55P02); not a server that restarts or is full.
+fn lasts(error: &ErrorResponse, upstream: &Upstream) -> Lasts {
+    if *error.code == *sqlstate::INVALID_PASSWORD && upstream.password.is_none() {
+        // It is one of the role's former ones, which it was right to have logged in with.
+        return Lasts::ForLogIns;
+    }
+    let is_lasting = ["22", "25", "28", "3D", "42", "0A", "55000", "55P02"].iter().any(|it| error.code.starts_with(it));
+    if is_lasting { Lasts::ForAll } else { Lasts::ForNobody }
 }

@@ -197,11 +197,11 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
     pool.acquire(NOW, client(1), wants());
     assert!(pool.reserve(NOW).is_some());
-    assert!(pool.connect_failed(NOW, &opened(NOW), &error, false).is_empty());
+    assert!(pool.connect_failed(NOW, &opened(NOW), &error, Lasts::ForNobody).is_empty());
     assert!(pool.reserve(NOW).is_none());
     let later = NOW + PoolSettings::default().backoff_min;
     assert!(pool.reserve(later).is_some());
-    assert_eq!(pool.connect_failed(later, &opened(NOW), &error, true), [(client(1), error.clone())]);
+    assert_eq!(pool.connect_failed(later, &opened(NOW), &error, Lasts::ForAll), [(client(1), error.clone())]);
     pool.acquire(later, client(2), wants());
     let limit = later + PoolSettings::default().connect_timeout;
     assert_eq!(pool.expire(limit), [(client(2), error.clone())]);
@@ -209,7 +209,7 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     let mut pool = self::pool(2);
     pool.acquire(NOW, client(1), wants());
     assert!(pool.reserve(NOW).is_some());
-    assert!(pool.connect_failed(NOW, &opened(NOW), &error, false).is_empty());
+    assert!(pool.connect_failed(NOW, &opened(NOW), &error, Lasts::ForNobody).is_empty());
     let changed = LogIns::default();
     changed.begin_change();
     changed.end_change();
@@ -217,7 +217,25 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     assert!(pool.reserve(NOW).is_none());
     pool.acquire(NOW, client(3), Wants { generation: changed.generation(), ..wants() });
     assert!(pool.reserve(NOW).is_some());
-    assert_eq!(pool.connect_failed(NOW, &opened(NOW), &error, true), [(client(1), error.clone()), (client(2), error)]);
+    assert_eq!(
+        pool.connect_failed(NOW, &opened(NOW), &error, Lasts::ForAll),
+        [(client(1), error.clone()), (client(2), error)]
+    );
+}
+
+#[test]
+fn sessions_wait_where_the_pool_lacks_what_it_could_log_in_with() {
+    let mut pool = pool(2);
+    let error = Arc::new(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, "password authentication failed"));
+    pool.acquire(NOW, client(1), wants());
+    pool.acquire(NOW, client(2), Wants { purpose: Purpose::LogIn, ..wants() });
+    assert!(pool.reserve(NOW).is_some());
+    assert_eq!(pool.connect_failed(NOW, &opened(NOW), &error, Lasts::ForLogIns), [(client(2), error)]);
+    let limit = PoolSettings::default().wait_timeout;
+    assert!(pool.expire(NOW + (limit - Duration::from_millis(1))).is_empty());
+    let [(_, refused)] = &pool.expire(NOW + limit)[..] else { panic!("it waits no longer than others") };
+    assert_eq!(refused.code, sqlstate::TOO_MANY_CONNECTIONS);
+    assert!(refused.hint.as_deref().is_some_and(|hint| hint.contains("password")));
 }
 
 #[test]
@@ -286,7 +304,7 @@ fn what_one_client_begins_with_is_no_trouble_of_others() {
     }
     assert_eq!(pool.reserve(NOW), Some(a.clone()));
     let opened = Opened { startup: a, ..opened(NOW) };
-    assert_eq!(pool.connect_failed(NOW, &opened, &error, true), [(client(0), error.clone())]);
+    assert_eq!(pool.connect_failed(NOW, &opened, &error, Lasts::ForAll), [(client(0), error.clone())]);
     assert_eq!(pool.reserve(NOW), Some(b), "and at once");
 }
 

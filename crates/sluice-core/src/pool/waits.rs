@@ -54,7 +54,8 @@ impl PoolState {
 
     /// The reason why connecting fails, while nothing is open.
     pub(super) fn obstacle(&self) -> Option<Arc<ErrorResponse>> {
-        let failed = self.trouble.as_ref().map(|trouble| &trouble.error).or(self.nowhere.as_ref())?;
+        let trouble = self.trouble.as_ref().filter(|_| !self.lacks_secret());
+        let failed = trouble.map(|trouble| &trouble.error).or(self.nowhere.as_ref())?;
         (self.open as usize == self.connecting.len()).then(|| failed.clone())
     }
 
@@ -73,6 +74,9 @@ impl PoolState {
             format!("no server connection became free within {waited} s (wait_timeout)"),
         )
         .hint(match self.share.missed() {
+            _ if self.lacks_secret() => {
+                "The role's password was changed, or its time is over, or it is gone: connect again, with the new one."
+            }
             Some(_) if self.open < self.settings.size => {
                 "Shorten transactions, or raise that limit, or \"wait_timeout\"."
             }
