@@ -19,7 +19,6 @@ matrix!(transaction:
     who_stands_in_the_file_is_not_looked_up,
     md5_by_look_up,
     a_changed_password_is_seen,
-    a_changed_password_ends_no_session,
     logins_to_the_server,
     unknown_databases,
     protocol_versions,
@@ -263,37 +262,6 @@ fn a_changed_password_is_seen(case: Case) {
     // New server connections are opened with the new keys.
     eventually("the old server connection is gone", || database.connections() == 0);
     assert_eq!(current_user(&pool, &user, "changed", &database), Ok(user));
-}
-
-fn a_changed_password_ends_no_session(case: Case) {
-    let database = database(case);
-    let user = role(&database, "u", "scram-sha-256", "");
-    let pool = config(case).auth(Auth::LookUp("cache = \"1h\"".to_owned())).pool("wait_timeout = \"2s\"").start();
-    let mut session = pool.connect(&user, Some("secret"), &database.name).unwrap();
-    session.batch_execute(&format!("ALTER ROLE {user} PASSWORD 'changed'")).unwrap();
-    for _ in 0..2 {
-        assert!(current_user(&pool, &user, "secret", &database).is_err_and(|e| e.starts_with("28P01")));
-        session.batch_execute("SELECT 1").unwrap();
-    }
-    let ends_servers = || {
-        let ended = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{user}'");
-        database.server.execute(&ended);
-        eventually("the server connections are gone", || database.connections() == 0);
-    };
-    // Another server can be opened as soon as somebody has shown the new secret.
-    ends_servers();
-    std::thread::scope(|scope| {
-        let waits = scope.spawn(|| session.batch_execute("SELECT 1"));
-        std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(current_user(&pool, &user, "changed", &database), Ok(user.clone()));
-        waits.join().unwrap().unwrap();
-    });
-    database.server.execute(&format!("ALTER ROLE {user} PASSWORD 'changed again'"));
-    ends_servers();
-    let error = session.batch_execute("SELECT 1").unwrap_err();
-    let error = error.as_db_error().unwrap();
-    assert_eq!(error.code().code(), "53300", "{error}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("password")), "{error:?}");
 }
 
 fn logins_to_the_server(case: Case) {

@@ -1,8 +1,9 @@
-//! Passwords, and the messages that carry them, as PostgreSQL itself takes them: the same goes to both.
+//! Passwords, and the messages that carry them, as PostgreSQL itself takes them: the same goes to both. And the sessions of
+//! a role whose password is changed.
 
-use std::env;
+use std::{env, time::Duration};
 
-use sluice_testkit::{Auth, Case, Database, Random, Raw, TestPool, matrix};
+use sluice_testkit::{Auth, Case, Database, Random, Raw, TestPool, eventually, matrix};
 use sluice_wire::{
     scram::Verifier,
     startup::{self, ProtocolVersion},
@@ -17,6 +18,7 @@ matrix!(transaction:
     passwords_are_prepared_alike,
     the_text_of_a_verifier_is_no_password,
     messages_instead_of_a_password,
+    a_changed_password_ends_no_session,
     first_messages_of_scram,
     startup_packets,
 );
@@ -252,4 +254,33 @@ fn startup_packets(case: Case) {
         let shown = packet.escape_ascii().to_string();
         assert_eq!(pooled, straight, "{}", &shown[..shown.len().min(200)]);
     }
+}
+
+fn a_changed_password_ends_no_session(case: Case) {
+    let database = database(case);
+    let user = role(&database, "u", "scram-sha-256", "");
+    let pool = config(case).auth(Auth::LookUp("cache = \"1h\"".to_owned())).pool("wait_timeout = \"2s\"").start();
+    let mut session = pool.connect(&user, Some("secret"), &database.name).unwrap();
+    session.batch_execute(&format!("ALTER ROLE {user} PASSWORD 'changed'")).unwrap();
+    for _ in 0..2 {
+        assert!(current_user(&pool, &user, "secret", &database).is_err_and(|e| e.starts_with("28P01")));
+        session.batch_execute("SELECT 1").unwrap();
+    }
+    let ends_servers = || {
+        let ended = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{user}'");
+        database.server.execute(&ended);
+        eventually("the server connections are gone", || database.connections() == 0);
+    };
+    // Another server can be opened as soon as somebody has shown the new secret.
+    ends_servers();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| session.batch_execute("SELECT 1"));
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(current_user(&pool, &user, "changed", &database), Ok(user.clone()));
+        waits.join().unwrap().unwrap();
+    });
+    database.server.execute(&format!("ALTER ROLE {user} PASSWORD 'changed again'"));
+    ends_servers();
+    session.batch_execute("SELECT 1").unwrap_err();
+    assert!(pool.log().contains("no server connection became free within 2 s (wait_timeout)"));
 }
