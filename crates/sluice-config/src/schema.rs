@@ -388,7 +388,8 @@ pub(crate) static WAIT_TIMEOUT: Key<Time> = Key {
     absent: Absent::Default("\"30s\""),
     meaning: "How long a client waits for a server before it gets SQLSTATE 53300. While the pool has no server \
               connection and connecting fails, it waits for at most `connect_timeout` and gets that failure instead, \
-              SQLSTATE 08001 where PostgreSQL can't be reached.",
+              SQLSTATE 08001 where PostgreSQL can't be reached; likewise where the first connection is still being \
+              opened.",
 };
 
 pub(crate) static SERVER_LIFETIME: Key<Time> = Key {
@@ -425,7 +426,9 @@ pub(crate) static BACKOFF_MAX: Key<Time> = Key {
     name: "backoff_max",
     kind: Time { min: ms(1), max: seconds(HOUR) },
     absent: Absent::Default("\"5s\""),
-    meaning: "The longest wait between two attempts to connect.",
+    meaning: "The longest wait between two attempts to connect. While clients wait, it is no longer than half of the time \
+              for which they do; and for a client that comes when nobody waits, an attempt is made as soon as \
+              `backoff_min` has passed since the last one. So no client is refused for a failure of before it came.",
 };
 
 pub(crate) static PARALLEL_CONNECTS: Key<Integer> = Key {

@@ -275,7 +275,10 @@ impl PoolState {
     pub fn acquire(&mut self, now: Time, client: ClientRef, wants: Wants<'_>) -> Acquired {
         match self.take_idle(client, wants) {
             Some(server) => Acquired::Server(server),
-            None => Acquired::Queued(self.waiters.push(wants.wait(now, client))),
+            None => {
+                self.hurry(now);
+                Acquired::Queued(self.waiters.push(wants.wait(now, client)))
+            }
         }
     }
 
@@ -283,7 +286,10 @@ impl PoolState {
     pub fn acquire_again(&mut self, now: Time, client: ClientRef, wants: Wants<'_>) -> Acquired {
         match self.take_idle(client, wants) {
             Some(server) => Acquired::Server(server),
-            None => Acquired::Queued(self.waiters.push_front(wants.wait(now, client))),
+            None => {
+                self.hurry(now);
+                Acquired::Queued(self.waiters.push_front(wants.wait(now, client)))
+            }
         }
     }
 

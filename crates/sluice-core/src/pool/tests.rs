@@ -223,6 +223,69 @@ fn failed_connects_back_off_and_lasting_failures_refuse_at_once() {
     );
 }
 
+/// Has clients come at that interval to a server that refuses connections at once. Gives how often it was tried, and
+/// whether each of those who were refused had an attempt within its wait.
+fn tried(settings: PoolSettings, every: Duration, time: Duration) -> (u32, bool) {
+    let mut pool = PoolState::new(settings);
+    let error = Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, "connection refused"));
+    let (mut tries, mut all_had_one) = (Vec::new(), true);
+    let (mut came, mut now) = (Vec::new(), NOW);
+    while now < NOW + time {
+        if came.last().is_none_or(|last| now.since(*last) >= every) {
+            pool.acquire(now, client(came.len() as u32), wants());
+            came.push(now);
+        }
+        let mut refused = pool.expire(now);
+        if pool.reserve(now).is_some() {
+            tries.push(now);
+            refused.extend(pool.connect_failed(now, &opened(now), &error, Lasts::ForNobody));
+        }
+        all_had_one &= refused.iter().all(|(it, _)| tries.last().is_some_and(|last| *last >= came[it.id.0 as usize]));
+        now = now + Duration::from_millis(10);
+    }
+    (tries.len() as u32, all_had_one)
+}
+
+#[test]
+fn nobody_is_refused_without_an_attempt_of_its_own_and_those_are_bounded() {
+    let minute = Duration::from_secs(60);
+    let seconds = |seconds| Duration::from_secs_f64(seconds);
+    let of_times = |wait, connect, backoff| PoolSettings {
+        wait_timeout: seconds(wait),
+        connect_timeout: seconds(connect),
+        backoff_max: seconds(backoff),
+        ..PoolSettings::default()
+    };
+    for settings in [of_times(30.0, 5.0, 5.0), of_times(1.0, 5.0, 5.0), of_times(120.0, 15.0, 15.0)] {
+        let limit = settings.wait_timeout.min(settings.connect_timeout).as_secs_f64();
+        for every in [0.05, 0.7, 3.0, limit, limit + 0.02, limit * 1.5, 20.0].map(seconds) {
+            let (tries, all_had_one) = tried(settings.clone(), every, minute);
+            assert!(all_had_one, "{every:?} {settings:?}");
+            // Some at the beginning, one for each time that nobody was there before, and two for each wait.
+            let most = 8 + 2 * (60.0 / limit) as u32 + 60_000 / every.max(seconds(limit)).as_millis() as u32;
+            assert!(tries <= most, "{tries} of {most}: {every:?} {settings:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_taken_for_a_full_pool() {
+    let limit = Duration::from_secs(1);
+    let mut pool = PoolState::new(PoolSettings { size: 2, wait_timeout: limit, ..PoolSettings::default() });
+    pool.acquire(NOW, client(1), wants());
+    assert!(pool.reserve(NOW).is_some());
+    let [(_, refused)] = &pool.expire(NOW + limit)[..] else { panic!("it has waited long enough") };
+    assert_eq!((&*refused.code, refused.hint.is_some()), (sqlstate::CANNOT_CONNECT, true));
+    // There is one, which others have.
+    pool.connected(&StartupParameters::NONE);
+    assert_eq!(pool.release(NOW + limit, server(0), opened(NOW), &Customs::NONE, false), Released::Idle);
+    assert_eq!(pool.acquire(NOW + limit, client(2), wants()), Acquired::Server(server(0)));
+    pool.acquire(NOW + limit, client(3), wants());
+    assert!(pool.reserve(NOW + limit).is_some());
+    let [(_, refused)] = &pool.expire(NOW + 2 * limit)[..] else { panic!("it has waited long enough") };
+    assert_eq!(refused.code, sqlstate::TOO_MANY_CONNECTIONS);
+}
+
 #[test]
 fn sessions_wait_where_the_pool_lacks_what_it_could_log_in_with() {
     let mut pool = pool(2);

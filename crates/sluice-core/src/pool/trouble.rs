@@ -31,6 +31,7 @@ pub enum Lasts {
 pub(super) struct Trouble {
     pub(super) error: Arc<ErrorResponse>,
     pub(super) lasts: Lasts,
+    failed_at: Time,
     pause: Duration,
     pub(super) retry_at: Time,
     /// The generation of the log-in that failed.
@@ -50,24 +51,51 @@ impl PoolState {
         let is_clients = lasts != Lasts::ForNobody && !opened.startup.is_empty();
         if !is_clients {
             // Others need not hear of what one client has asked for.
-            let pause = match &self.trouble {
-                Some(trouble) => (trouble.pause * 2).min(self.settings.backoff_max),
-                None => self.settings.backoff_min,
-            };
-            let pause = if self.settings.failover_timeout.is_some() { pause.min(FAILOVER_BACKOFF_MAX) } else { pause };
+            let pause = self.next_pause();
             let generation = opened.generation;
-            self.trouble = Some(Trouble { error: error.clone(), lasts, pause, retry_at: now + pause, generation });
+            let (failed_at, retry_at) = (now, now + pause);
+            self.trouble = Some(Trouble { error: error.clone(), lasts, failed_at, pause, retry_at, generation });
         }
-        let concerns_work = lasts == Lasts::ForAll && self.open == 0;
+        let open = self.open;
         let concerns = |waiter: &Waiter| {
-            waiter.is_concerned(opened)
-                && lasts != Lasts::ForNobody
-                && (concerns_work || waiter.purpose == Purpose::LogIn)
+            let is_concerned = match lasts {
+                Lasts::ForNobody => false,
+                // Some could have another pool's.
+                Lasts::ForLogIns => waiter.purpose == Purpose::LogIn || (open == 0 && waiter.until.is_some()),
+                Lasts::ForAll => waiter.purpose == Purpose::LogIn || open == 0,
+            };
+            is_concerned && waiter.is_concerned(opened)
         };
         let concerned = std::iter::from_fn(|| self.waiters.pop_where(concerns));
         let mut refused: Vec<_> = concerned.map(|waiter| (waiter.client, error.clone())).collect();
         refused.extend(self.expire(now));
         refused
+    }
+
+    /// The time from this failure to the next attempt. Whoever waits now, or comes behind those who do, is to have an attempt
+    /// of its own before it is refused.
+    fn next_pause(&self) -> Duration {
+        let least = self.settings.backoff_min;
+        let pause = self.trouble.as_ref().map_or(least, |trouble| (trouble.pause * 2).min(self.settings.backoff_max));
+        if self.settings.failover_timeout.is_some() {
+            return pause.min(FAILOVER_BACKOFF_MAX);
+        }
+        if self.waiters.is_empty() { pause } else { pause.min(least.max(self.failing_wait() / 2)) }
+    }
+
+    /// Somebody is about to wait: the first one is not to wait for an attempt that was put off while nobody did.
+    pub(super) fn hurry(&mut self, now: Time) {
+        if let Some(trouble) = self.trouble.as_mut().filter(|_| self.waiters.is_empty()) {
+            let soon = now.max(trouble.failed_at + self.settings.backoff_min);
+            trouble.retry_at = trouble.retry_at.min(soon);
+        }
+    }
+
+    /// The time for which clients wait while nothing is open and connects fail: one that is longer than a connect may take
+    /// has no point.
+    pub(super) fn failing_wait(&self) -> Duration {
+        let limit = self.settings.wait_timeout.min(self.settings.connect_timeout);
+        self.settings.failover_timeout.unwrap_or(limit)
     }
 
     /// The failure that those who have sessions can only wait out: it is one of what the pool logs in with.

@@ -33,11 +33,7 @@ impl PoolState {
         }
         let mut limit = self.settings.wait_timeout;
         if let Some(error) = self.obstacle() {
-            limit = match self.settings.failover_timeout {
-                Some(failover) => failover,
-                // With nothing open and connects failing, waiting longer than a connect may take has no point.
-                None => limit.min(self.settings.connect_timeout),
-            };
+            limit = self.failing_wait();
             refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
             limit = limit.max(self.settings.wait_timeout);
         }
@@ -69,6 +65,11 @@ impl PoolState {
 
     fn wait_error(&self) -> ErrorResponse {
         let waited = self.settings.wait_timeout.as_secs_f64();
+        if self.is_unanswered() {
+            let error = format!("the server has not answered within {waited} s (wait_timeout)");
+            return ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, error)
+                .hint("Is PostgreSQL running there, and does it accept connections?");
+        }
         let error = ErrorResponse::fatal(
             sqlstate::TOO_MANY_CONNECTIONS,
             format!("no server connection became free within {waited} s (wait_timeout)"),
@@ -86,6 +87,11 @@ impl PoolState {
             Some(trouble) => error.detail(format!("The last attempt to connect failed: {}", trouble.error.message)),
             None => error.detail(self.occupancy()),
         }
+    }
+
+    /// Whether nothing is open, and no attempt has come to an end.
+    fn is_unanswered(&self) -> bool {
+        self.trouble.is_none() && self.open > 0 && self.open as usize == self.connecting.len()
     }
 
     /// The reason why nothing is free, for those who wait.
