@@ -17,7 +17,7 @@ pub use client::{ClientFiles, ClientTls, SYSTEM};
 pub use files::{FileError, MakeError};
 pub use mode::{ClientCertificates, SslMode, UnknownMode};
 pub use server::{ServerFiles, ServerTls};
-pub use session::{Secured, Session, Side, TlsError};
+pub use session::{Secured, ServerFault, Session, Side, TlsError};
 
 /// The name of PostgreSQL's protocol in TLS's negotiation of one (ALPN).
 const ALPN: &[u8] = b"postgresql";

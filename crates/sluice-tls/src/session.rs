@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use rustls::{
-    CertificateError, CommonState, ProtocolVersion,
+    AlertDescription, CertificateError, CommonState, ProtocolVersion,
     client::{ClientConnectionData, UnbufferedClientConnection},
     pki_types::ServerName,
     server::{ServerConnectionData, UnbufferedServerConnection},
@@ -48,7 +48,45 @@ pub enum TlsError {
     Panicked,
 }
 
+/// A fault by which a server can't be connected to until somebody mends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerFault {
+    /// Its certificate comes from nobody who is trusted.
+    Authority,
+    /// Its certificate is for other hosts.
+    Name,
+    /// Its certificate is no good otherwise: it has expired, say.
+    Certificate,
+    /// It does not take the certificate that it was shown, or wants one.
+    Own,
+}
+
 impl TlsError {
+    /// The fault by which a server can't be connected to, where that is known to last.
+    pub fn server_fault(&self) -> Option<ServerFault> {
+        use AlertDescription as A;
+        use CertificateError as C;
+        let Self::Library(error) = self else { return None };
+        match error {
+            rustls::Error::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => Some(ServerFault::Authority),
+            rustls::Error::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
+                Some(ServerFault::Name)
+            }
+            rustls::Error::InvalidCertificate(_) => Some(ServerFault::Certificate),
+            rustls::Error::AlertReceived(
+                A::BadCertificate
+                | A::UnsupportedCertificate
+                | A::CertificateRevoked
+                | A::CertificateExpired
+                | A::CertificateUnknown
+                | A::CertificateRequired
+                | A::UnknownCA
+                | A::AccessDenied,
+            ) => Some(ServerFault::Own),
+            _ => None,
+        }
+    }
+
     /// The fault of the other side's certificate, in words, where that is what is refused.
     pub fn refused_certificate(&self) -> Option<Cow<'static, str>> {
         use CertificateError as C;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluice_control::address::{Address, PeerAddress};
-use sluice_tls::{ClientCertificates, ClientTls, Secured, Side, SslMode};
+use sluice_tls::{ClientCertificates, ClientTls, Secured, ServerFault, Side, SslMode, TlsError};
 use sluice_wire::{
     ErrorResponse, sqlstate,
     startup::{ProtocolVersion, StartupError},
@@ -15,6 +15,7 @@ use crate::{
     hub::Upstream,
     ids::{CancelId, ClientId, Owner, ServerId},
     io::{Io, LogEvent, Loss},
+    pool::Lasts,
     server::{Attempt, Role, ServerLogin},
     time::Time,
 };
@@ -159,6 +160,36 @@ impl Engine {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.encryption = ServerEncryption::Secured(Box::new(secured));
         self.start_session(id, io);
+    }
+
+    pub(super) fn is_opening(&self, id: ServerId) -> bool {
+        self.servers.get(id).is_some_and(|server| matches!(server.role, Role::Opening { .. }))
+    }
+
+    /// A server that is being opened can't be talked to by TLS. What has to be mended first is not waited for; of a
+    /// cluster, another node may be the primary meanwhile.
+    pub(super) fn server_unsecured(&mut self, now: Time, id: ServerId, error: &TlsError, io: &mut impl Io) {
+        let Some(server) = self.servers.get(id) else { return };
+        let (upstream, fault) = (&server.pool.upstream, error.server_fault());
+        let lasts = if fault.is_some() && upstream.cluster.is_none() { Lasts::ForAll } else { Lasts::ForNobody };
+        let message = format!("could not connect to the server at {}: TLS: {error}", upstream.address);
+        let error = ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, message).hint(match fault {
+            Some(ServerFault::Authority) => {
+                "In the pool's configuration, \"sslrootcert\" of this database has to name a file with the authority that \
+                 the server's certificate comes from."
+            }
+            Some(ServerFault::Name) => {
+                "In the pool's configuration, \"host\" of this database has to be a name that the server's certificate is \
+                 for; or \"sslmode\" \"verify-ca\", if any name will do."
+            }
+            Some(ServerFault::Certificate) => "The server needs another certificate: its ssl_cert_file.",
+            Some(ServerFault::Own) => {
+                "In the pool's configuration, \"sslcert\" and \"sslkey\" of this database have to be a certificate that the \
+                 server takes: by its ssl_ca_file, and still valid."
+            }
+            None => "See \"sslmode\" of this database in the pool's configuration, and what the server's log says of it.",
+        });
+        self.open_failed_for(now, id, error, Some(lasts), io);
     }
 
     /// A server can't be opened in the way that was tried: tries the other one, with encryption or without it, if the

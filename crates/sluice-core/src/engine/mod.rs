@@ -263,7 +263,10 @@ impl Engine {
                     false => self.drop_client(now, id, Departure::Lost(loss), io),
                 }
             }
-            Owner::Server(id) => self.server_closed(now, id, &loss.to_string(), io),
+            Owner::Server(id) => match loss {
+                Loss::Tls(error) if self.is_opening(id) => self.server_unsecured(now, id, error, io),
+                loss => self.server_closed(now, id, &loss.to_string(), io),
+            },
             Owner::Cancel(id) => self.cancel_closed(now, id, io),
         }
         self.work(now, io);

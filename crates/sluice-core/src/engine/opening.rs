@@ -191,6 +191,18 @@ impl Engine {
 
     /// A connection could not be opened: those who wait hear of it when waiting has no point any more.
     pub(super) fn open_failed(&mut self, now: Time, id: ServerId, error: ErrorResponse, io: &mut impl Io) {
+        self.open_failed_for(now, id, error, None, io);
+    }
+
+    /// The same where more is known of how it lasts than the error says.
+    pub(super) fn open_failed_for(
+        &mut self,
+        now: Time,
+        id: ServerId,
+        error: ErrorResponse,
+        known: Option<Lasts>,
+        io: &mut impl Io,
+    ) {
         if self.try_other_way(id, &error, io) {
             return;
         }
@@ -198,7 +210,7 @@ impl Engine {
         io.close(server.conn);
         server.pool.budgets.give_back();
         io.log(LogEvent::ConnectFailed { address: &server.pool.upstream.address, error: &error });
-        let lasts = lasts(&error, &server.pool.upstream);
+        let lasts = known.unwrap_or_else(|| lasts(&error, &server.pool.upstream));
         let refused = server.pool.state().connect_failed(now, &server.opened, &Arc::new(error), lasts);
         for (client, error) in refused {
             io.mail(client.worker, Mail::Refuse(client, error));
