@@ -478,7 +478,8 @@ pub(crate) static PREPARED_PER_SERVER: Key<Integer> = Key {
     name: "prepared_per_server",
     kind: Integer { min: 1, max: 100_000 },
     absent: Absent::Default("500"),
-    meaning: "Prepared statements kept on each server connection; the least recently used goes first.",
+    meaning: "Prepared statements kept on each server connection; the least recently used goes first. Of their texts, \
+              16 MiB are kept at most, or one that is larger: plans take several times that in PostgreSQL.",
 };
 
 pub(crate) static LOG_MIN_DURATION: Key<Time> = Key {

@@ -22,14 +22,16 @@ use crate::{
 /// Definitions larger than this are not kept once no client has them, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Statements a pool keeps beyond those that clients hold.
+/// Statements a pool keeps beyond those that clients hold, and the size of their definitions, in bytes.
 const KEPT_MAX: usize = 8192;
+const ALL_KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// The statements that are looked at to find one that may go for a new one, at most: others wait meanwhile.
 const LOOKS_MAX: usize = 16;
 
-/// The statements of a pool, which its workers share. Bounded: beyond [`KEPT_MAX`], those that no client holds and
-/// nobody has asked for lately go first (the clock algorithm). No text is read while others wait.
+/// The statements of a pool, which its workers share. Bounded: beyond [`KEPT_MAX`], or
+/// [`ALL_KEPT_BYTES_MAX`], those that no client holds and nobody has asked for lately go first (the clock algorithm). No
+/// text is read while others wait.
 #[derive(Debug, Default)]
 pub struct Registry {
     shared: Mutex<Shared>,
@@ -45,6 +47,8 @@ pub struct Registry {
 struct Shared {
     table: HashTable<Arc<Statement>>,
     clock: VecDeque<Arc<Statement>>,
+    /// The size of their definitions.
+    bytes: usize,
 }
 
 impl Registry {
@@ -129,8 +133,9 @@ impl Registry {
         if let Some(known) = shared.find(hash, &statement.definition, terms) {
             return known.clone();
         }
-        if statement.definition.len() <= KEPT_BYTES_MAX && self.make_room(&mut shared) {
+        if statement.definition.len() <= KEPT_BYTES_MAX && self.make_room(&mut shared, statement.definition.len()) {
             shared.table.insert_unique(hash, statement.clone(), |other| self.hash_of(other));
+            shared.bytes += statement.definition.len();
             shared.clock.push_back(statement.clone());
         }
         statement
@@ -142,10 +147,10 @@ impl Registry {
         Statement::new(id, name.into(), definition, terms, profile.clone())
     }
 
-    /// Whether there is room for one more. Where clients hold them all, there are twice as many at most.
-    fn make_room(&self, shared: &mut Shared) -> bool {
+    /// Whether there is room for one more, of that size. Where clients hold them all, there is twice as much at most.
+    fn make_room(&self, shared: &mut Shared, bytes: usize) -> bool {
         for _ in 0..LOOKS_MAX {
-            if shared.clock.len() < KEPT_MAX {
+            if shared.has_room(bytes, 1) {
                 return true;
             }
             let Some(oldest) = shared.clock.pop_front() else { return true };
@@ -157,8 +162,9 @@ impl Registry {
             if let Ok(entry) = shared.table.find_entry(self.hash_of(&oldest), |other| other.id == oldest.id) {
                 entry.remove();
             }
+            shared.bytes -= oldest.definition.len();
         }
-        shared.clock.len() < 2 * KEPT_MAX
+        shared.has_room(bytes, 2)
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -176,6 +182,10 @@ impl Registry {
 }
 
 impl Shared {
+    fn has_room(&self, bytes: usize, times: usize) -> bool {
+        self.clock.len() < times * KEPT_MAX && self.bytes + bytes <= times * ALL_KEPT_BYTES_MAX
+    }
+
     fn find(&self, hash: u64, definition: &[u8], terms: Terms) -> Option<&Arc<Statement>> {
         self.table.find(hash, |other| other.terms == Some(terms) && *other.definition == *definition)
     }
@@ -231,6 +241,18 @@ mod tests {
         for text in used.keys() {
             assert!(!text.contains("hush") && text.len() < 3000, "{text}");
         }
+    }
+
+    #[test]
+    fn a_registry_stays_bounded_in_bytes() {
+        let registry = Registry::new(b"sluice_", Arc::default());
+        let text = |i: usize| [i.to_string().as_bytes(), &vec![b' '; KEPT_BYTES_MAX - 8]].concat();
+        for i in 0..4 * ALL_KEPT_BYTES_MAX / KEPT_BYTES_MAX {
+            intern(&registry, &text(i));
+        }
+        let shared = registry.shared();
+        assert_eq!(shared.bytes, shared.clock.iter().map(|it| it.definition.len()).sum::<usize>());
+        assert!(shared.bytes <= 2 * ALL_KEPT_BYTES_MAX, "{}", shared.bytes);
     }
 
     #[test]

@@ -12,11 +12,17 @@ use crate::{
     time::Time,
 };
 
+/// The texts of statements that one server keeps, in bytes: plans take a multiple of that there. One that is larger is kept
+/// alone.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+
 /// The statements that one server has.
 #[derive(Debug)]
 pub struct ServerStatements {
     /// The shared ones, the most recently used first.
     known: LruCache<StatementId, Known, foldhash::fast::RandomState>,
+    /// The size of their texts.
+    bytes: usize,
     limit: usize,
     /// Shared ones that are to be closed there before they are prepared again.
     stale: Vec<OnServer>,
@@ -32,6 +38,8 @@ pub struct ServerStatements {
 #[derive(Debug)]
 struct Known {
     name: Box<[u8]>,
+    /// The size of its text.
+    bytes: usize,
     /// Whether it looks as if it returned rows.
     has_rows: bool,
     there: There,
@@ -53,6 +61,7 @@ impl Known {
     fn new(statement: &Statement, now: Time, is_typed: bool) -> Self {
         Self {
             name: statement.name.clone(),
+            bytes: statement.definition.len(),
             has_rows: sql::returns_rows(statement.query()),
             there: There { shape: None, since: now, is_typed },
         }
@@ -64,6 +73,7 @@ impl ServerStatements {
     pub fn new(limit: u32) -> Self {
         Self {
             known: LruCache::unbounded_with_hasher(foldhash::fast::RandomState::default()),
+            bytes: 0,
             limit: limit as usize,
             stale: Vec::new(),
             tainted: BTreeSet::new(),
@@ -123,28 +133,53 @@ impl ServerStatements {
 
     /// Takes it as prepared on the server; `is_typed` says whether with the parameter types that clients were told. Gives
     /// those that are to be closed before: all that are stale, or those that nobody asks for again would stay for good,
-    /// and the least recently used if the server has too many.
+    /// and the least recently used while the server has too many, or too much of them.
     pub fn insert(&mut self, statement: &Statement, now: Time, is_typed: bool) -> impl Iterator<Item = OnServer> {
-        let full = self.known.len() >= self.limit && !self.known.contains(&statement.id);
-        let evicted = if full { self.known.pop_lru() } else { None };
-        self.known.put(statement.id, Known::new(statement, now, is_typed));
-        evicted.map(|(id, known)| OnServer { id, name: known.name }).into_iter().chain(std::mem::take(&mut self.stale))
+        self.pop(statement.id);
+        let new = Known::new(statement, now, is_typed);
+        let mut gone = Vec::new();
+        while self.known.len() >= self.limit || self.bytes + new.bytes > KEPT_BYTES_MAX {
+            let Some((id, known)) = self.pop_lru() else { break };
+            gone.push(OnServer { id, name: known.name });
+        }
+        self.put(statement.id, new);
+        gone.append(&mut self.stale);
+        gone.into_iter()
     }
 
     /// It takes the place of another one, which is closed.
     pub fn replace(&mut self, old: StatementId, new: &Statement, now: Time) {
-        self.known.pop(&old);
-        self.known.put(new.id, Known::new(new, now, false));
+        self.pop(old);
+        self.put(new.id, Known::new(new, now, false));
+    }
+
+    fn put(&mut self, id: StatementId, known: Known) {
+        self.bytes += known.bytes;
+        let before = self.known.put(id, known);
+        self.bytes -= before.map_or(0, |before| before.bytes);
+    }
+
+    fn pop(&mut self, id: StatementId) -> Option<Known> {
+        let known = self.known.pop(&id);
+        self.bytes -= known.as_ref().map_or(0, |known| known.bytes);
+        known
+    }
+
+    fn pop_lru(&mut self) -> Option<(StatementId, Known)> {
+        let known = self.known.pop_lru();
+        self.bytes -= known.as_ref().map_or(0, |(_, known)| known.bytes);
+        known
     }
 
     /// The server has refused to prepare it.
     pub fn refused(&mut self, id: StatementId) {
-        self.known.pop(&id);
+        self.pop(id);
     }
 
     /// The server has it, but it is of no use any more.
     pub fn retire(&mut self, id: StatementId) {
-        self.stale.extend(self.known.pop(&id).map(|known| OnServer { id, name: known.name }));
+        let gone = self.pop(id).map(|known| OnServer { id, name: known.name });
+        self.stale.extend(gone);
     }
 
     /// It should have been closed, and is there still. If the list is full again meanwhile, another one is on it that
@@ -172,6 +207,7 @@ impl ServerStatements {
     /// The server has no named one any more.
     pub fn clear_named(&mut self) {
         self.known.clear();
+        self.bytes = 0;
         self.stale.clear();
     }
 
@@ -198,9 +234,9 @@ impl ServerStatements {
             Prepared::Count(count) => count.saturating_sub(others) < self.known.len(),
             Prepared::Deallocated(times) => std::mem::replace(&mut self.deallocated, times) != times,
         };
-        let lost = if has_lost { self.known.len() } else { 0 };
-        let lost = std::iter::from_fn(|| self.known.pop_lru()).take(lost);
-        self.stale.extend(lost.map(|(id, known)| OnServer { id, name: known.name }));
+        while has_lost && let Some((id, known)) = self.pop_lru() {
+            self.stale.push(OnServer { id, name: known.name });
+        }
     }
 }
 
@@ -229,6 +265,35 @@ mod tests {
         assert!(server.touch(statements[0].id));
         assert_eq!(insert(&mut server, &statements[2]), [statements[1].id]);
         assert!(!server.touch(statements[1].id));
+    }
+
+    #[test]
+    fn a_server_keeps_no_more_text_than_may_be() {
+        let registry = Registry::new(b"sluice_", std::sync::Arc::default());
+        let of_size = |bytes: usize, number: u8| {
+            registry.intern(
+                &[&[b'0' + number; 1][..], &vec![b' '; bytes - 1]].concat(),
+                Terms::PLAIN,
+                &Profile::default(),
+            )
+        };
+        let [a, b, c] = [0, 1, 2].map(|number| of_size(KEPT_BYTES_MAX / 3, number));
+        let (large, small) = (of_size(KEPT_BYTES_MAX + 1, 3), of_size(8, 4));
+        let mut server = ServerStatements::new(8);
+        for statement in [&a, &b, &c, &a] {
+            assert_eq!(insert(&mut server, statement), []);
+        }
+        assert_eq!(insert(&mut server, &small), [b.id]);
+        assert_eq!(insert(&mut server, &large), [c.id, a.id, small.id]);
+        assert_eq!(insert(&mut server, &small), [large.id]);
+        server.retire(small.id);
+        insert(&mut server, &a);
+        server.replace(a.id, &b, Time(0));
+        server.refused(b.id);
+        assert_eq!(server.bytes, 0);
+        insert(&mut server, &c);
+        server.compare(Prepared::Count(0), 0);
+        assert_eq!(server.bytes, 0);
     }
 
     #[test]
