@@ -112,6 +112,7 @@ fn read(root: &Section<'_>) -> Config {
         encryption,
         admin,
         limits,
+        pool: pool.settings(),
         clusters: clusters.into_iter().map(|entry| entry.cluster).collect(),
         databases: databases.into_iter().map(|database| database.config).collect(),
         warnings: root.source().take_warnings(),

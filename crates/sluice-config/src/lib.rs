@@ -86,6 +86,8 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// Limits of the process.
     pub limits: Limits,
+    /// The settings of pools whose databases have none of their own.
+    pub pool: PoolSettings,
     /// The clusters that databases are in.
     pub clusters: Vec<Cluster>,
     /// The databases that clients may name, in the order of the file; `"*"` takes what no other entry has.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sluice_config::{Config, Problem, Report};
-use sluice_control::Change;
+use sluice_control::{Change, settings::PoolSettings};
 use sluice_core::hub::Hub;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +49,8 @@ pub(crate) struct Reloader {
     pub(crate) file: PathBuf,
     /// The configuration that the service was started with.
     pub(crate) started: Config,
+    /// The settings of pools whose databases have none of their own, as they were read last.
+    pub(crate) pool: Mutex<PoolSettings>,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) orders: mpsc::Sender<Order>,
@@ -86,7 +88,13 @@ impl Reloader {
         let order = Order::Configure(configuration, done);
         self.orders.blocking_send(order).map_err(|_| ReloadError::Ending)?;
         let changes = changes.blocking_recv().map_err(|_| ReloadError::Ending)?;
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = config.pool.clone();
         Ok(Reloaded { changes, after_restart: after_restart(&self.started, &config), warnings: config.warnings })
+    }
+
+    /// The settings of pools whose databases have none of their own.
+    pub(crate) fn pool(&self) -> PoolSettings {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn log(&self, Reloaded { changes, after_restart, warnings }: &Reloaded) {

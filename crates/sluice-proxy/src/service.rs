@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use crate::{
     asked,
     clusters::Suspicion,
-    console::{self, Console},
+    console::{self, Console, Listens},
     control::{self, Office, Order},
     desk::{Desk, Private},
     files, handshakes,
@@ -175,6 +175,7 @@ impl Service {
         let stats = stats::log(hub.clone(), config.stats_period, epoch);
         let reloader = Arc::new(Reloader {
             file: file.to_owned(),
+            pool: Mutex::new(config.pool.clone()),
             started: config,
             resolver,
             hub: hub.clone(),
@@ -185,6 +186,7 @@ impl Service {
             hub: hub.clone(),
             mailboxes: mailboxes.clone(),
             reloader: reloader.clone(),
+            listens: Listens::new(listening.addresses(false), &listening.unix_sockets()),
             epoch,
             averages: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),

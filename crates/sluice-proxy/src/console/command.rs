@@ -88,11 +88,12 @@ impl Command {
             return Ok(Self::Set);
         }
         let mut words = words(text.trim().trim_end_matches(';').trim_end()).into_iter();
-        let (first, second, more) = (words.next().map(str::to_ascii_lowercase), words.next(), words.next());
+        let (verb, second, more) = (words.next(), words.next(), words.next());
         let fourth = words.next();
-        let database = second.and_then(unquoted);
-        let is_no_name = second.is_some() && database.is_none();
-        let command = match (first.as_deref(), second, more) {
+        // PgBouncer takes any word in double quotes.
+        let (first, database) = (verb.and_then(unquoted), second.and_then(unquoted));
+        let is_no_name = first.is_some() != verb.is_some() || database.is_some() != second.is_some();
+        let command = match (first.map(|it| it.to_ascii_lowercase()).as_deref(), database.as_deref(), more) {
             _ if is_no_name => None,
             (None, ..) => Some(Self::Nothing),
             (Some("show"), Some(name), None) => {
@@ -215,7 +216,12 @@ mod tests {
     #[test]
     fn commands_are_read_as_people_write_them() {
         let read = |text| Command::parse(text, Rights::All).ok();
-        assert_eq!(read(" show  Pools ; "), Some(Command::Show(Show::Pools)));
+        for text in [" show  Pools ; ", "SHOW \"pools\"", "\"show\" \"POOLS\";"] {
+            assert_eq!(read(text), Some(Command::Show(Show::Pools)), "{text}");
+        }
+        for text in ["show 'pools'", "show \"pools", "show \"\"", "'show' pools"] {
+            assert_eq!(read(text), None, "{text}");
+        }
         for text in ["SET client_encoding TO 'UTF8'", "set TimeZone='utc';", "set datestyle = ISO, MDY"] {
             assert_eq!(read(text), Some(Command::Set), "{text}");
         }

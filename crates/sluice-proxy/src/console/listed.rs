@@ -11,7 +11,7 @@ use sluice_core::{
 use time::OffsetDateTime;
 
 use super::{
-    rows::{Table, Value},
+    rows::{Table, Type, Value},
     tables::host_and_port,
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Listed {
 
 impl Listed {
     pub(super) fn clients(&self) -> Table {
-        let mut table = Table::new(&COLUMNS, &TEXTS);
+        let mut table = Table::of(&COLUMNS, &TEXTS, Type::Int4);
         for client in &self.listing.clients {
             let (address, port) = peer(client.peer);
             let wait = client.waits_since.map_or(Duration::ZERO, |since| self.now.0.since(since));
@@ -92,7 +92,7 @@ impl Listed {
     }
 
     pub(super) fn servers(&self) -> Table {
-        let mut table = Table::new(&COLUMNS, &TEXTS);
+        let mut table = Table::of(&COLUMNS, &TEXTS, Type::Int4);
         for server in &self.listing.servers {
             let (host, port) = host_and_port(&server.address);
             table.push([

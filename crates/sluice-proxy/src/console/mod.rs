@@ -4,7 +4,9 @@
 mod cancel;
 mod clusters;
 mod command;
+mod config;
 mod listed;
+mod listens;
 mod nodes;
 mod rows;
 mod statements;
@@ -38,6 +40,7 @@ use cancel::{Cancel, Cancels};
 use clusters::Lengths;
 use command::{Command, Show};
 use listed::Listed;
+pub(crate) use listens::Listens;
 use rows::Table;
 use tables::Seen;
 
@@ -55,6 +58,7 @@ pub(crate) struct Console {
     pub(crate) hub: Arc<Hub>,
     pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) listens: Listens,
     pub(crate) epoch: Instant,
     pub(crate) averages: Mutex<Averages>,
     /// Whether it has been told to shut down: once more would mean to do it at once.
@@ -219,6 +223,8 @@ impl Console {
             figures: self.figures(),
             console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
             snapshot,
+            pool: self.reloader.pool(),
+            listens: &self.listens,
             averages: self.averages().differences(),
         }
     }

@@ -2,26 +2,38 @@
 
 use sluice_wire::message::{framed, put_cstr};
 
-/// The type of a column: PostgreSQL's OID and size.
-#[derive(Debug, Clone, Copy)]
-enum Type {
+/// The type of a column, by PostgreSQL's names: what drivers make of its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
     Text,
-    Number,
+    /// A larger number is shown as the largest one: PgBouncer's would come out negative.
+    Int4,
+    Int8,
+    Numeric,
 }
 
 impl Type {
     fn oid(self) -> u32 {
         match self {
             Self::Text => 25,
-            Self::Number => 20,
+            Self::Int4 => 23,
+            Self::Int8 => 20,
+            Self::Numeric => 1700,
         }
     }
 
     fn size(self) -> i16 {
         match self {
-            Self::Text => -1,
-            Self::Number => 8,
+            Self::Text | Self::Numeric => -1,
+            Self::Int4 => 4,
+            Self::Int8 => 8,
         }
+    }
+
+    /// A number as the column shows it.
+    fn show(self, number: u64) -> String {
+        let most = if self == Self::Int4 { i32::MAX as u64 } else { u64::MAX };
+        number.min(most).to_string()
     }
 }
 
@@ -69,13 +81,20 @@ pub(super) struct Table {
     columns: &'static [&'static str],
     /// Those of the columns that hold texts; the others hold numbers.
     texts: &'static [&'static str],
+    /// The type of the others.
+    numbers: Type,
     rows: Vec<Vec<Value>>,
 }
 
 impl Table {
-    /// An empty one.
+    /// An empty one, whose numbers have eight bytes.
     pub(super) fn new(columns: &'static [&'static str], texts: &'static [&'static str]) -> Self {
-        Self { columns, texts, rows: Vec::new() }
+        Self::of(columns, texts, Type::Int8)
+    }
+
+    /// An empty one, whose numbers are of that type.
+    pub(super) fn of(columns: &'static [&'static str], texts: &'static [&'static str], numbers: Type) -> Self {
+        Self { columns, texts, numbers, rows: Vec::new() }
     }
 
     /// The number of its rows.
@@ -94,7 +113,7 @@ impl Table {
         framed(out, b'T', |out| {
             out.extend_from_slice(&(self.columns.len() as u16).to_be_bytes());
             for column in self.columns {
-                let kind = if self.texts.contains(column) { Type::Text } else { Type::Number };
+                let kind = if self.texts.contains(column) { Type::Text } else { self.numbers };
                 put_cstr(out, column.as_bytes());
                 // Of no table; no modifier; as text.
                 out.extend_from_slice(&[0; 6]);
@@ -114,7 +133,7 @@ impl Table {
                             continue;
                         }
                         Value::Text(text) => text.clone(),
-                        Value::Number(number) => number.to_string(),
+                        Value::Number(number) => self.numbers.show(*number),
                     };
                     out.extend_from_slice(&(text.len() as u32).to_be_bytes());
                     out.extend_from_slice(text.as_bytes());

@@ -9,7 +9,6 @@ use std::{
 
 use sluice_control::{
     Database, Snapshot,
-    access::Policy,
     address::Address,
     settings::{PoolMode, PoolSettings},
 };
@@ -19,7 +18,13 @@ use sluice_core::{
     traffic::Counted,
 };
 
-use super::rows::{Table, Value};
+use super::{
+    listens::Listens,
+    rows::{Table, Type, Value},
+};
+
+/// The mode of the console's own database, in PgBouncer's word: nobody has a server there.
+const OWN_MODE: &str = "statement";
 
 /// Everything that there is to show.
 pub(super) struct Seen<'a> {
@@ -30,6 +35,9 @@ pub(super) struct Seen<'a> {
     /// The console's own database.
     pub(super) console: String,
     pub(super) snapshot: Arc<Snapshot>,
+    /// The settings of pools whose databases have none of their own.
+    pub(super) pool: PoolSettings,
+    pub(super) listens: &'a Listens,
     /// The figures at both ends of the last interval, and its length in seconds.
     pub(super) averages: Option<(Arc<Figures>, Arc<Figures>, u64)>,
 }
@@ -68,7 +76,7 @@ impl Seen<'_> {
             "query_time",
             "wait_time",
         ];
-        let mut table = Table::new(&COLUMNS, &["database"]);
+        let mut table = Table::of(&COLUMNS, &["database"], Type::Numeric);
         for (name, sums) in self.sums() {
             let [a, b, c, d, e, f, g] = of(name, &sums).map(Value::from);
             table.push([name.into(), a, b, c, d, e, f, g]);
@@ -104,7 +112,7 @@ impl Seen<'_> {
             "paused",
             "disabled",
         ];
-        let mut table = Table::new(&COLUMNS, &["name", "host", "database", "force_user", "pool_mode"]);
+        let mut table = Table::of(&COLUMNS, &["name", "host", "database", "force_user", "pool_mode"], Type::Int4);
         for (name, database) in self.named_databases() {
             let (host, port) = places(database);
             let its = self.figures.pools.iter().filter(|pool| pool.database == name);
@@ -119,21 +127,24 @@ impl Seen<'_> {
                 (*size).into(),
                 (*min).into(),
                 0_u32.into(),
-                mode(sharing.mode).into(),
+                Some(sharing.mode).filter(|own| *own != self.pool.sharing.mode).map(mode).into(),
                 database.servers.unwrap_or_default().into(),
                 open.into(),
                 u32::from(self.hub.is_paused(name)).into(),
                 0_u32.into(),
             ]);
         }
+        table.push(self.own_database());
+        table
+    }
+
+    /// The console's row, with PgBouncer's figures of its own one.
+    fn own_database(&self) -> [Value; 13] {
         let own = || Value::from(self.console.as_str());
         let none = || Value::from(0_u32);
-        let modes = [none(), none(), none(), Value::Null, none(), none(), none(), none()];
-        let [size, min, reserve, mode, most, open, paused, disabled] = modes;
-        let row =
-            [own(), Value::Null, Value::Null, own(), own(), size, min, reserve, mode, most, open, paused, disabled];
-        table.push(row);
-        table
+        let port = self.listens.port().map(u32::from).into();
+        let (size, mode) = (2_u32.into(), OWN_MODE.into());
+        [own(), Value::Null, port, own(), own(), size, none(), none(), mode, none(), none(), none(), none()]
     }
 
     pub(super) fn pools(&self) -> Table {
@@ -155,7 +166,7 @@ impl Seen<'_> {
             "maxwait_us",
             "pool_mode",
         ];
-        let mut table = Table::new(&COLUMNS, &["database", "user", "pool_mode"]);
+        let mut table = Table::of(&COLUMNS, &["database", "user", "pool_mode"], Type::Int4);
         // Readers have a pool at each node; programs that read this know a pool by its database and user.
         let is_one =
             |one: &PoolFigures, other: &PoolFigures| (&one.database, &one.role) == (&other.database, &other.role);
@@ -174,7 +185,7 @@ impl Seen<'_> {
         }
         let in_pools: u32 = self.figures.pools.iter().map(|pool| pool.clients).sum();
         let others = self.figures.clients.saturating_sub(in_pools);
-        table.push(pool_row([&self.console, &self.console, "statement"], [others, 0], [0; 3], (0, 0)));
+        table.push(pool_row([&self.console, &self.console, OWN_MODE], [others, 0], [0; 3], (0, 0)));
         table
     }
 
@@ -210,7 +221,7 @@ impl Seen<'_> {
             "avg_query_time",
             "avg_wait_time",
         ];
-        let mut table = Table::new(&COLUMNS, &["database"]);
+        let mut table = Table::of(&COLUMNS, &["database"], Type::Numeric);
         for (name, sums) in self.sums() {
             let [a, b, c, d, e, f, g] = totals(&sums).map(Value::from);
             let [h, i, j, k, l, m, n] = self.averages(name).map(Value::from);
@@ -241,7 +252,7 @@ impl Seen<'_> {
 
     pub(super) fn lists(&self) -> Table {
         let Figures { clients, servers, connections, .. } = &self.figures;
-        let mut table = Table::new(&["list", "items"], &["list"]);
+        let mut table = Table::of(&["list", "items"], &["list"], Type::Int4);
         for (list, items) in [
             ("databases", self.databases().len() as u32),
             ("users", self.known_users().len() as u32),
@@ -273,31 +284,6 @@ impl Seen<'_> {
     pub(super) fn users(&self) -> Table {
         let mut table = Table::new(&["name", "pool_mode"], &["name", "pool_mode"]);
         self.known_users().into_iter().for_each(|user| table.push([user.into(), Value::Null]));
-        table
-    }
-
-    /// The settings of the process that PgBouncer has as well, by its names.
-    pub(super) fn config(&self) -> Table {
-        let Snapshot { limits, access, admin, version, .. } = &*self.snapshot;
-        let names = |names: Option<&Vec<String>>| names.map(|names| names.join(", ")).unwrap_or_default();
-        let seconds = |time: Duration| time.as_secs_f64().to_string();
-        const COLUMNS: [&str; 4] = ["key", "value", "default", "changeable"];
-        let mut table = Table::new(&COLUMNS, &COLUMNS);
-        for (key, value) in [
-            ("admin_users", names(admin.as_ref().map(|admin| &admin.users))),
-            ("auth_type", auth_type(&access.policy).to_owned()),
-            ("client_login_timeout", seconds(limits.login_timeout)),
-            ("configuration_version", version.to_string()),
-            ("idle_transaction_timeout", limits.idle_transaction_timeout.map_or_else(|| "0".to_owned(), seconds)),
-            ("max_client_conn", limits.clients.to_string()),
-            ("max_packet_size", limits.rewritten_message_bytes.to_string()),
-            ("max_server_conn", limits.servers.to_string()),
-            ("max_user_client_connections", limits.clients_per_user.unwrap_or_default().to_string()),
-            ("max_user_connections", limits.servers_per_user.unwrap_or_default().to_string()),
-            ("stats_users", names(admin.as_ref().map(|admin| &admin.stats_users))),
-        ] {
-            table.push([key.into(), value.into(), Value::Null, "yes".into()]);
-        }
         table
     }
 }
@@ -370,7 +356,7 @@ fn name_of(database: &Database) -> &str {
     database.name.as_deref().unwrap_or("*")
 }
 
-fn mode(mode: PoolMode) -> &'static str {
+pub(super) fn mode(mode: PoolMode) -> &'static str {
     match mode {
         PoolMode::Transaction => "transaction",
         PoolMode::Session => "session",
@@ -395,13 +381,5 @@ pub(super) fn host_and_port(address: &Address) -> (String, Option<u32>) {
             let dir = path.parent().unwrap_or(path);
             (dir.display().to_string(), port)
         }
-    }
-}
-
-/// PgBouncer's name for what clients are asked for.
-fn auth_type(policy: &Policy) -> &'static str {
-    match policy {
-        Policy::Method(method) => method.name(),
-        Policy::Rules(_) | Policy::ServerRules(_) => "hba",
     }
 }

@@ -9,13 +9,9 @@ use std::{
 };
 
 use postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
-use sluice_testkit::{
-    Auth, Case, PoolConfig, Script, TestPool, eventually, matrix,
-    port::free_port,
-    raw::{Raw, transcript},
-};
+use sluice_testkit::{Auth, Case, PoolConfig, Script, TestPool, eventually, matrix, port::free_port, raw::transcript};
 
-use crate::{HOLD, SLUICE, config, database, pgbouncer::PgBouncer};
+use crate::{HOLD, SLUICE, config, database};
 
 matrix!(transaction:
     its_tables_say_what_there_is,
@@ -24,7 +20,6 @@ matrix!(transaction:
     clients_and_servers_are_listed_one_by_one,
     statements_are_counted_as_they_are_run,
     statements_are_shown_without_their_constants,
-    its_tables_have_the_columns_of_pgbouncers,
     prometheus_is_told_by_an_exporter_of_pgbouncers,
     a_pause_holds_clients_until_it_is_over,
     a_pause_waits_for_what_a_reload_takes_away,
@@ -38,7 +33,7 @@ matrix!(transaction:
 );
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
-fn with_console(case: Case) -> PoolConfig {
+pub(crate) fn with_console(case: Case) -> PoolConfig {
     config(case).limit("[admin]\nusers = [\"boss\"]\nstats_users = [\"monitor\"]")
 }
 
@@ -88,7 +83,7 @@ fn its_tables_say_what_there_is(case: Case) {
     other.query("CREATE TEMP TABLE kept ()");
     eventually("a pin", || row(&pool, "PINS", "user", "app").is_some_and(|pin| pin.contains("reasons=temp=1")));
     let config = row(&pool, "CONFIG", "key", "stats_users").unwrap();
-    assert_eq!(config, "key=stats_users value=monitor default=- changeable=yes");
+    assert_eq!(config, "key=stats_users value=monitor default= changeable=yes");
 }
 
 fn clients_and_servers_are_listed_one_by_one(case: Case) {
@@ -176,36 +171,6 @@ fn statements_are_shown_without_their_constants(case: Case) {
     let all = rows(&pool, "STATEMENTS", |_| true).join("\n");
     assert!(all.contains("query=SELECT ?, $1::int + ?") && all.contains("query=SELECT ?…"), "{all}");
     assert!(!all.contains("hush"), "{all}");
-}
-
-/// The names of a table's columns.
-fn columns(console: &mut Raw, table: &str) -> Vec<String> {
-    console.send(&Script::new().query(&format!("SHOW {table}")));
-    console.until_ready(1).iter().find(|message| message.tag == b'T').unwrap().columns()
-}
-
-fn its_tables_have_the_columns_of_pgbouncers(case: Case) {
-    let pool = with_console(case).start();
-    let Some(pgbouncer) = PgBouncer::start() else {
-        eprintln!("skipped: there is no pgbouncer");
-        return;
-    };
-    let mut ours = pool.raw().login("boss", "pgbouncer");
-    let mut theirs = Raw::tcp(pgbouncer.address).login("boss", "pgbouncer");
-    for table in [
-        "DATABASES",
-        "POOLS",
-        "CLIENTS",
-        "SERVERS",
-        "STATS",
-        "STATS_TOTALS",
-        "STATS_AVERAGES",
-        "LISTS",
-        "USERS",
-        "CONFIG",
-    ] {
-        assert_eq!(columns(&mut ours, table), columns(&mut theirs, table), "{table}");
-    }
 }
 
 fn figures_count_what_clients_do(case: Case) {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod addresses;
+mod alike;
 mod balancers;
 mod begin;
 mod bounds;
