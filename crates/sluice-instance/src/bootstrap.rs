@@ -30,6 +30,9 @@ pub const FIRST_DATABASE: &str = "sluice";
 /// The gate: its library, and its extension.
 pub const GATE: &str = "sluice";
 
+/// The comment that the extension's control file once had.
+const OLD_COMMENT: &str = "admission gate: how many transactions run at once";
+
 /// The role by which the pool looks up secrets.
 pub(crate) const LOOKUP_USER: &str = "sluice_auth";
 const LOOKUP_DATABASE: &str = "postgres";
@@ -221,9 +224,20 @@ fn make_gate(data_dir: &DataDir, endpoint: &Endpoint, client: &mut Client) -> Re
             let mut client = superuser(data_dir, endpoint, database)?;
             let create = format!("CREATE EXTENSION IF NOT EXISTS {GATE}");
             client.batch_execute(&create).map_err(|error| sql("make the extension", &error))?;
+            client.batch_execute(&uncomment()).map_err(|error| sql("remove the extension's comment", &error))?;
         }
     }
     Ok(gate)
+}
+
+/// Removes the comment that earlier versions came with: `pg_dump` writes it as a `COMMENT ON EXTENSION`, which only the
+/// extension's owner may run, so that a database's owner could not restore the dump. An operator's own stays.
+fn uncomment() -> String {
+    format!(
+        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_extension
+             WHERE extname = '{GATE}' AND pg_catalog.obj_description(oid, 'pg_extension') = '{OLD_COMMENT}')
+         THEN COMMENT ON EXTENSION {GATE} IS NULL; END IF; END $$"
+    )
 }
 
 fn has_gate(client: &mut Client) -> Result<bool, BootstrapError> {

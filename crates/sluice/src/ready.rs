@@ -8,10 +8,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sluice_instance::{Binaries, Class, ClassReport, Cpus, bootstrap};
-use sluice_lab::process::shell_word;
+use sluice_instance::{Binaries, Class, ClassReport, Cpus, Endpoint, bootstrap};
+use sluice_lab::{connect::parameter, process::shell_word};
 
 use crate::instance::NodeLine;
+
+/// The port that psql takes where none is named.
+const POSTGRES_PORT: u16 = 5432;
 
 /// The facts in the text.
 pub(crate) struct Ready<'a> {
@@ -21,6 +24,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) pgpass: &'a Path,
     pub(crate) password: &'a Path,
     pub(crate) data: &'a Path,
+    /// PostgreSQL's own socket, of the primary where there are several.
+    pub(crate) postgres: &'a Endpoint,
     pub(crate) log: &'a Path,
     /// The certificate that clients are shown.
     pub(crate) certificate: &'a Path,
@@ -58,8 +63,10 @@ impl fmt::Display for Ready<'_> {
         writeln!(f, "Password  {}", self.password.display())?;
         writeln!(f, "Data      {}", self.data.display())?;
         writeln!(f, "Log       {}", self.log.display())?;
-        writeln!(f, "TLS       offered; to verify it: sslmode=verify-full sslrootcert={}", self.certificate.display())?;
+        let root_cert = parameter("sslrootcert", &self.certificate.to_string_lossy());
+        writeln!(f, "TLS       offered; to verify it: sslmode=verify-full {root_cert}")?;
         writeln!(f, "Console   the same line with the database pgbouncer, then SHOW POOLS or SHOW HELP")?;
+        writeln!(f, "Superuser {}", self.superuser())?;
         match self.gate {
             true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
             false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,
@@ -74,6 +81,14 @@ impl fmt::Display for Ready<'_> {
 }
 
 impl Ready<'_> {
+    /// The line by which the user who runs this gets in as PostgreSQL's superuser: past the pool, where the socket is.
+    fn superuser(&self) -> String {
+        let Endpoint { socket_dir, port, .. } = self.postgres;
+        let (psql, dir) = (psql(self.binaries), socket_dir.to_string_lossy());
+        let port = if *port == POSTGRES_PORT { String::new() } else { format!(" -p {port}") };
+        format!("{} -h {}{port} -U {}", shell_word(&psql.to_string_lossy()), shell_word(&dir), bootstrap::SUPERUSER)
+    }
+
     fn write_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, NodeLine { name, role, postgres, patroni }) in self.nodes.iter().enumerate() {
             let title = if index == 0 { "Nodes" } else { "" };

@@ -121,6 +121,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         pgpass: &roles.pgpass_file,
         password: &roles.password_file,
         data: data_dir.root(),
+        postgres: &primary,
         certificate: &certificate.cert,
         log: &instance.log(),
         login_refused: roles.login_refused.as_deref(),

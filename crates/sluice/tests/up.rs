@@ -29,6 +29,10 @@ fn up_twice_with_a_crash_and_an_orderly_end() {
     let typed = up.line("PGPASSFILE=");
     assert!(typed.contains(&format!("PGPASSFILE='{}/pgpass' psql -h 127.0.0.1 -p ", data.display())), "{typed}");
     assert!(typed.ends_with(" -U sluice sluice"), "{typed}");
+    let verified = up.line("sslmode=verify-full");
+    assert!(verified.ends_with(&format!(" sslrootcert='{}/server.crt'", data.display())), "{verified}");
+    let superuser = up.line("Superuser");
+    assert!(superuser.contains(&format!(" -h '{}/run' ", data.display())), "{superuser}");
     up.ready();
     for file in ["password", "pgpass", "auth-password", "sluice.toml"] {
         assert_eq!(fs::metadata(data.join(file)).unwrap().mode() & 0o777, 0o600, "{file}");
@@ -68,6 +72,61 @@ fn the_printed_line_works() {
 fn printed(typed: &str, query: &str) -> String {
     let output = psql(typed, &format!("-c \"{query}\"")).wait_with_output().unwrap();
     String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_database_is_dumped_and_restored_by_its_owner() {
+    const BIN: &str = "/usr/lib/postgresql/15/bin";
+    let place = place();
+    let data = place.path().join("data");
+    let start = || {
+        let mut command = sluice(&data);
+        Up::start(command.args(["--pg-bin", BIN]))
+    };
+    let mut up = start();
+    let superuser = up.line("Superuser").replace("Superuser", "");
+    up.line("Gate      on");
+    up.ready();
+    let superuser = |database: &str| format!("{} {database}", superuser.trim());
+    // A cluster of before, whose template has given its comment to the databases made of it.
+    let before = "COMMENT ON EXTENSION sluice IS 'admission gate: how many transactions run at once'";
+    for database in ["template1", "sluice"] {
+        assert_eq!(printed(&superuser(database), before), "COMMENT\n");
+    }
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
+    let mut up = start();
+    let typed = up.line("PGPASSFILE=");
+    up.ready();
+
+    assert_eq!(printed(&superuser("postgres"), "ALTER ROLE sluice CREATEDB"), "ALTER ROLE\n");
+    // `PGPASSFILE=… psql -h … -p … -U sluice sluice`, for the other programs.
+    let typed = typed.trim().strip_suffix(" sluice").unwrap();
+    let (pass, server) = typed.split_once(" psql ").unwrap();
+    let run = |command: &str| {
+        let script = format!("export {pass}; cd {} && {command}", place.path().display());
+        let output = Command::new("/bin/sh").args(["-ec", &script]).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {said}");
+        said
+    };
+    for database in ["first", "second", "third"] {
+        run(&format!("{BIN}/createdb {server} {database}"));
+    }
+    run(&format!("psql {server} -c 'CREATE TABLE t AS SELECT 4711 AS n; CREATE INDEX ON t (n)' first"));
+    run(&format!("{BIN}/pg_dump {server} -Fc -f d.dump first && {BIN}/pg_dump {server} -f d.sql first"));
+    assert_eq!(run(&format!("{BIN}/pg_restore {server} -j 4 -d second d.dump")), "");
+    run(&format!("psql {server} -v ON_ERROR_STOP=1 -q -f d.sql third"));
+    for database in ["second", "third"] {
+        assert_eq!(run(&format!("psql {server} -XAtc 'SELECT n FROM t' {database}")), "4711\n");
+    }
+    // As docs/operate.md says, for a PostgreSQL without the extension: nothing of it is left.
+    let list = format!("{BIN}/pg_restore -l d.dump | grep -v ' EXTENSION - sluice' >d.list");
+    assert!(!run(&format!("{list}; {BIN}/pg_restore -L d.list -f - d.dump")).contains("CREATE EXTENSION"));
+    let left = run("sed '/^CREATE EXTENSION IF NOT EXISTS sluice /d' d.sql");
+    assert!(left.contains("4711") && !left.contains("CREATE EXTENSION"), "{left}");
+    up.signal(Signal::SIGTERM);
+    assert!(up.wait().success());
 }
 
 /// With Debian's PostgreSQL, for which `scripts/test-deps.sh` has installed the gate.
@@ -295,6 +354,11 @@ fn what_is_wrong_is_said_before_anything_is_made() {
     let said = failure(sluice(&data).args(["--run-as", "no-such-user"]));
     assert!(said.contains("no-such-user"), "{said}");
     assert!(!data.exists());
+
+    for (data, remedy) in [("/etc/passwd", "it is not a directory"), ("/proc/x", "no directory can be made there")] {
+        let said = failure(&mut sluice(Path::new(data)));
+        assert!(said.contains(&format!("cannot create {data}")) && said.contains(remedy), "{said}");
+    }
 }
 
 /// An ordinary user, with the directory by default.

@@ -9,7 +9,7 @@ use crate::{binaries::Binaries, diagnosis::Tail};
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// A file or folder can't be made, read or written.
-    #[error("cannot {what} {}: {source}{}", path.display(), remedy(source))]
+    #[error("cannot {what} {}: {source}{}", path.display(), remedy(what, source))]
     Io {
         /// The action that failed, as a verb.
         what: &'static str,
@@ -193,8 +193,15 @@ impl DataDirError {
     }
 }
 
-fn remedy(error: &io::Error) -> &'static str {
+fn remedy(what: &str, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            "\nit is not a directory: choose another one (--data DIR, or data in node.toml)"
+        }
+        // The way there was made, so the file system takes no folders, as /proc.
+        io::ErrorKind::NotFound if what == "create" => {
+            "\nno directory can be made there: choose another one (--data DIR, or data in node.toml)"
+        }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "\nchoose a directory that you can write to (--data DIR, or data in node.toml)"
         }

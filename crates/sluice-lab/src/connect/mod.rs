@@ -26,6 +26,7 @@ use postgres::{
 };
 use sluice_tls::{ClientTls, SslMode as Mode};
 
+pub use self::options::parameter;
 use self::options::{Options, REFUSED_VARIABLES, is_uri, quoted};
 use crate::error::words;
 

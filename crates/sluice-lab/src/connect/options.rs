@@ -110,7 +110,12 @@ impl Options {
     }
 }
 
-/// An option of a connection string, with quotes where it needs them.
+/// An option of a connection string, with quotes where libpq wants them.
+pub fn parameter(name: &str, value: &str) -> String {
+    quoted(name, value).trim_end().to_owned()
+}
+
+/// The same with a blank behind, before further ones.
 pub(super) fn quoted(name: &str, value: &str) -> String {
     let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_whitespace() || matches!(c, '\'' | '\\'));
     match is_plain {
