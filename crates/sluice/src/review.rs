@@ -78,7 +78,8 @@ pub(crate) fn review(args: ReviewArgs) -> Result<()> {
 /// The settings, and where their server runs.
 fn read(args: &ReviewArgs) -> Result<(Snapshot, Place)> {
     if let Some(path) = &args.csv {
-        let file = File::open(path).map_err(|error| anyhow!("cannot read {}: {error}", path.display()))?;
+        let file = File::open(path);
+        let file = file.map_err(|error| anyhow!("cannot read {}: {error}\n{}", path.display(), review::CSV_REMEDY))?;
         return Ok((review::read_csv(&path.display().to_string(), file)?, Place::Elsewhere));
     }
     let dsn = Dsn::resolve(args.dsn.as_deref(), "sluice review")?;

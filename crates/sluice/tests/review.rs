@@ -135,6 +135,12 @@ fn through_the_pool() {
         let text = printed(&mut command(&[&format!("postgresql://app@127.0.0.1:{port}/{}", database.name), "--pool"]));
         assert!(text.contains("behind a pool") && text.contains("\nrandom_page_cost "), "{text}");
     }
+    let pool = PoolConfig::new(SLUICE, Case::new(Version::V18, Driver::Epoll, Mode::Transaction), server);
+    let pool = pool.limit("[admin]\nusers = [\"app\"]").start();
+    let port = pool.address().port();
+    let error = complaint(&mut command(&[&format!("postgresql://app@127.0.0.1:{port}/pgbouncer")]));
+    assert!(error.contains("admin console") && error.contains("name a database behind the pool"), "{error}");
+    assert!(!error.contains("is this PostgreSQL"), "{error}");
 }
 
 /// The report of 2015, and a copy of `pg_settings`.
@@ -184,6 +190,7 @@ fn complaints() {
         (&["hots=db"][..], "write it as postgresql://user@host:5432/database"),
         (&["host=127.0.0.1 port=1 user=u"], "does the server run, and listen there?"),
         (&["--csv", "/nonexistent.csv"], "cannot read /nonexistent.csv"),
+        (&["--csv", "/nonexistent.csv"], "make the file in psql by: \\copy (select * from pg_settings)"),
         (&["--memory", "1"], "a size with its unit is needed"),
         (&["--workload", "games"], "oltp, web, analytics, mixed"),
     ] {

@@ -62,7 +62,8 @@ pub enum CsvError {
     },
 }
 
-const REMEDY: &str = "make the file in psql by: \\copy (select * from pg_settings) to 'settings.csv' csv header";
+/// The way to make such a file.
+pub const REMEDY: &str = "make the file in psql by: \\copy (select * from pg_settings) to 'settings.csv' csv header";
 
 /// One line, by its columns.
 struct Line<'a> {

@@ -32,7 +32,7 @@ mod words;
 
 pub use self::{
     assess::{AssessError, review},
-    csv_file::{CsvError, read as read_csv},
+    csv_file::{CsvError, REMEDY as CSV_REMEDY, read as read_csv},
     evidence::{
         Archiver, Checkpoints, Databases, DeadRows, Evidence, Prepared, Replication, Topic, Wal, Wraparound, Writes,
     },

@@ -60,6 +60,9 @@ pub enum ServerError {
     /// The settings can't be read.
     #[error("cannot read pg_settings: {}\nis this PostgreSQL, or a pool before it?", words(.0))]
     Settings(#[source] postgres::Error),
+    /// It is the admin console of a pool.
+    #[error("this is a pool's admin console, which has no settings to review\nname a database behind the pool instead")]
+    Console,
     /// There are none.
     #[error("pg_settings is empty\nis this PostgreSQL, or a pool before it?")]
     Empty,
@@ -83,7 +86,7 @@ fn process_here(client: &mut Client) -> Option<u32> {
 ///
 /// [`ServerError`], where the settings can't be read.
 pub fn read(client: &mut Client, origin: String) -> Result<Snapshot, ServerError> {
-    let settings = rows(client, SETTINGS).map_err(ServerError::Settings)?;
+    let settings = rows(client, SETTINGS).map_err(refused)?;
     if settings.is_empty() {
         return Err(ServerError::Empty);
     }
@@ -96,6 +99,14 @@ pub fn read(client: &mut Client, origin: String) -> Result<Snapshot, ServerError
     snapshot.evidence = prober.evidence();
     snapshot.notes = prober.notes;
     Ok(snapshot)
+}
+
+/// PgBouncer's console and Sluice's have the same words for what they do not know.
+fn refused(error: postgres::Error) -> ServerError {
+    match error.as_db_error() {
+        Some(answer) if answer.message().ends_with("use SHOW HELP;") => ServerError::Console,
+        _ => ServerError::Settings(error),
+    }
 }
 
 fn rows(client: &mut Client, sql: &str) -> Result<Vec<SimpleQueryRow>, postgres::Error> {
