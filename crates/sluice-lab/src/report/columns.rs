@@ -15,6 +15,22 @@ pub(crate) struct Column {
     pub(crate) of: fn(&Figures) -> Option<f64>,
 }
 
+/// The shortest latency that pgbench's log tells from none, in milliseconds.
+const RESOLUTION_MS: f64 = 0.001;
+
+impl Column {
+    /// Whether it is a latency from pgbench's log, and that one is shorter than the log can tell.
+    pub(crate) fn is_below_resolution(&self, value: f64) -> bool {
+        let from_log = [P50, P90, P99, P99_9, MAX];
+        value < RESOLUTION_MS && from_log.iter().any(|it| it.name == self.name)
+    }
+}
+
+/// A latency that is shorter than pgbench's log can tell.
+pub(crate) fn below_resolution() -> String {
+    format!("<{RESOLUTION_MS}")
+}
+
 /// Columns, each a constant and in one list.
 macro_rules! columns {
     ($($constant:ident = $name:literal, $title:literal, $unit:literal, $of:expr;)*) => {
@@ -73,6 +89,13 @@ pub(crate) const POOL_SHARE: Column = Column {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn latencies_of_the_log_have_a_resolution() {
+        assert!(P50.is_below_resolution(0.0) && MAX.is_below_resolution(0.0));
+        assert!(!P50.is_below_resolution(0.001) && !MEAN.is_below_resolution(0.0) && !FAILED.is_below_resolution(0.0));
+        assert_eq!(below_resolution(), "<0.001");
+    }
 
     #[test]
     fn every_figure_has_its_column() {

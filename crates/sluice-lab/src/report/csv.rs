@@ -1,9 +1,9 @@
 //! The result as CSV, for spreadsheets and other programs: names as in the JSON, nothing rounded, empty for what is
-//! not known.
+//! not known, `<0.001` for a latency that is shorter than pgbench's log can tell.
 
 use ::csv::Writer;
 
-use super::columns;
+use super::columns::{self, Column};
 use crate::result::{Outcome, RunResult, Second, Turn};
 
 /// A figure of a second: its name, and how to take it.
@@ -38,7 +38,7 @@ pub(super) fn summary(result: &RunResult) -> Result<Vec<u8>, ::csv::Error> {
             let stalled_s: f64 = measured.stalls.iter().map(crate::stall::Stall::seconds).sum();
             // The sum of nothing is -0.
             row.extend([measured.stalls.len().to_string(), (stalled_s + 0.0).to_string()]);
-            row.extend(columns::ALL.iter().map(|column| value((column.of)(&measured.figures))));
+            row.extend(columns::ALL.iter().map(|column| value(column, (column.of)(&measured.figures))));
         } else {
             row.resize(row.len() + 2 + columns::ALL.len(), String::new());
         }
@@ -82,8 +82,11 @@ fn of_turn(turn: &Turn) -> Vec<String> {
     vec![case.variant.clone(), case.clients.to_string(), case.target.clone(), turn.round.to_string()]
 }
 
-fn value(value: Option<f64>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
+fn value(column: &Column, value: Option<f64>) -> String {
+    match value {
+        Some(value) if column.is_below_resolution(value) => columns::below_resolution(),
+        value => value.map_or_else(String::new, |value| value.to_string()),
+    }
 }
 
 fn finish(writer: Writer<Vec<u8>>) -> Result<Vec<u8>, ::csv::Error> {

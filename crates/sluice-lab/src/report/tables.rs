@@ -191,7 +191,10 @@ pub(super) fn cases<'a>(outline: &Outline<'a>, variants: &[&'a str]) -> Table {
 }
 
 fn case_row(outline: &Outline<'_>, case: &CaseKey) -> Vec<Cell> {
-    let of = |column| Cell::figure(outline.median(case, column));
+    let of = |column: Column| match outline.median(case, column) {
+        Some(value) if column.is_below_resolution(value) => Cell::Number(columns::below_resolution()),
+        value => Cell::figure(value),
+    };
     let ratio = outline.first_of(case).filter(|first| *first != case);
     let ratio = ratio.and_then(|first| outline.result.ratio(case, first, columns::TPS.of));
     let tps = outline.median(case, columns::TPS).map(|tps| figure(Some(tps)));

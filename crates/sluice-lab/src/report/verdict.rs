@@ -1,7 +1,7 @@
 //! The verdict on a run, in sentences: first what is wrong with the run itself, then what it found.
 
 use super::{
-    columns,
+    columns::{self, Column},
     number::{clients, count, figure, milliseconds, trimmed},
     outline::{Load, Outline, label},
     stalls::Stalled,
@@ -94,7 +94,10 @@ fn alone(outline: &Outline<'_>) -> Vec<String> {
     let of_variant = |variant: &&str| {
         let load = outline.largest(variant)?;
         let case = *outline.cases_of(load).first()?;
-        let time = |column| outline.median(case, column).map_or_else(|| figure(None), milliseconds);
+        let time = |column: Column| match outline.median(case, column) {
+            Some(value) if column.is_below_resolution(value) => format!("{} ms", columns::below_resolution()),
+            value => value.map_or_else(|| figure(None), milliseconds),
+        };
         let sentence = format!(
             "{} tps with {}; half of the transactions took no longer than {}, 99 % no longer than {}.",
             figure(outline.median(case, columns::TPS)),

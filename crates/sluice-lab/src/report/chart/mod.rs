@@ -15,7 +15,7 @@ mod thin;
 
 pub(crate) use self::{
     bars::{Bar, Item, bars},
-    dots::{Row, Spread, dots},
+    dots::{Kind, Latency, Row, Spread, dots},
     frame::{Caption, Key},
     ladder::{Ladder, Point, Rung, ladder},
     lines::{Band, Line, Lines, lines},

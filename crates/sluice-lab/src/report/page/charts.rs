@@ -1,7 +1,7 @@
 //! Charts of variants as a whole: a ladder or bars, and latencies.
 
 use super::super::{
-    chart::{Bar, Caption, Item, Key, Ladder, Point, Row, Rung, Spread, bars, dots, ladder},
+    chart::{Bar, Caption, Item, Key, Kind, Ladder, Latency, Point, Row, Rung, Spread, bars, dots, ladder},
     columns::{self, Column},
     html::Html,
     number::clients,
@@ -101,7 +101,7 @@ fn latencies(outline: &Outline<'_>, named: &[(String, Load<'_>)]) -> Html {
     }
     let caption = Caption {
         title: "Latency".to_owned(),
-        unit: "ms on a logarithmic axis; from left to right p50, p90, p99, p99.9 and the longest".to_owned(),
+        unit: "ms on a logarithmic axis; from left to right p50 (filled), p90, p99, p99.9 and the longest".to_owned(),
         description: "The percentiles of each case; the table above has the figures.".to_owned(),
         keys: Vec::new(),
     };
@@ -109,10 +109,23 @@ fn latencies(outline: &Outline<'_>, named: &[(String, Load<'_>)]) -> Html {
 }
 
 fn spread(outline: &Outline<'_>, case: &CaseKey) -> Option<Row> {
-    let value = |column: &Column| Some((column.title, outline.median(case, *column)?));
-    let values: Vec<(&str, f64)> = PERCENTILES.iter().filter_map(value).filter(|(_, value)| *value > 0.0).collect();
-    let spread = Spread { name: case.target.clone(), class: outline.colour(&case.target), values };
-    (!spread.values.is_empty()).then_some(Row::Spread(spread))
+    let latency = |column: &Column| {
+        let value_ms = outline.median(case, *column)?;
+        let kind = match column.name {
+            name if name == columns::P50.name => Kind::Median,
+            name if name == columns::MAX.name => Kind::Longest,
+            _ => Kind::Between,
+        };
+        Some(Latency {
+            what: column.title,
+            kind,
+            value_ms: Some(value_ms).filter(|_| !column.is_below_resolution(value_ms)),
+        })
+    };
+    let latencies: Vec<Latency> = PERCENTILES.iter().filter_map(latency).collect();
+    let is_known = latencies.iter().any(|latency| latency.value_ms.is_some());
+    let spread = Spread { name: case.target.clone(), class: outline.colour(&case.target), latencies };
+    is_known.then_some(Row::Spread(spread))
 }
 
 /// The targets, if there are several.
