@@ -76,7 +76,7 @@ impl PoolState {
         )
         .hint(match self.share.missed() {
             _ if self.lacks_secret() => {
-                "The role's password was changed, or its time is over, or it is gone: connect again, with the new one."
+                "The role's password was changed or has expired, or the role is gone: connect again, with the new one."
             }
             Some(_) if self.open < self.settings.size => {
                 "Shorten transactions, or raise that limit, or \"wait_timeout\"."
