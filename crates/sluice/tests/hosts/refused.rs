@@ -160,7 +160,7 @@ fn settings(hosts: &Hosts, host: usize) {
     assert!(is_good && said.contains("good"), "{said}");
 
     let script = format!(
-        "import socket, time\ns = socket.socket()\ns.bind(('{}', 8008))\ns.listen()\nprint(flush=True)\ntime.sleep(600)",
+        "import socket, time\ns = socket.socket()\ns.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)\ns.bind(('{}', 8008))\ns.listen()\nprint(flush=True)\ntime.sleep(600)",
         hosts.network.address(host)
     );
     let mut listener = hosts.network.command(host, "python3");
