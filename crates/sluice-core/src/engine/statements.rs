@@ -447,6 +447,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                 let open = prepared.open(described, self.now);
                 let Prepared { statement, .. } = prepared;
                 self.flush();
+                self.restore_within(statement.query());
                 let meant = self.meant_by(statement.effects, statement.query());
                 if let Some(step) = self.lend(&meant, Bearer::Batch) {
                     return step;
@@ -478,6 +479,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             Meaning::Raw => {
                 // Another server may have to give the same, later.
                 let statement = self.statement_named(name).cloned();
+                self.restore_within(statement.as_ref().map_or(&[], |statement| statement.query()));
                 let called = statement.map(|statement| Called { statement, by: NameTag::of(name) });
                 let described_as = Some(DescribedAs(name.into()));
                 self.pass_expecting(seen, Expected::Describe(called, described_as))

@@ -14,6 +14,7 @@ matrix!(transaction:
     start_values_in_order,
     clients_that_rest,
     log_ins_that_come_later,
+    a_description_goes_by_what_is_reset_before_it,
 );
 
 fn start_values_in_order(case: Case) {
@@ -142,6 +143,33 @@ fn log_ins_that_come_later(case: Case) {
                 // Clients that were there before go on with what there was, on a server of before, once that is at rest.
                 thread::sleep(Duration::from_millis(300));
                 assert_eq!(values(&mut pooled), values(&mut alone), "{change}");
+            }
+        }
+    });
+}
+
+/// A statement is described under what its batch has taken back, as it is run.
+fn a_description_goes_by_what_is_reset_before_it(case: Case) {
+    beside(case, &[&[("search_path", "t, public")]], |b| {
+        b.past_the_pool("CREATE SCHEMA t; CREATE TABLE t.a (x int)");
+        b.says(0, &s().parse("st", "SELECT x FROM a").sync());
+        for other in ["SELECT 1", "CREATE TABLE public.a (x text)"] {
+            b.past_the_pool(other);
+            for back in ["RESET ALL", "RESET search_path", "SET search_path = t, public", "SET search_path TO DEFAULT"]
+            {
+                let behind = s().unnamed(back, &[]).describe("st");
+                for script in [behind.clone().bind("st", &[]).execute().sync(), behind.clone().sync()] {
+                    b.query(0, "SET search_path = public");
+                    b.says(0, &script);
+                    b.query(0, "SET search_path = public");
+                    b.says(0, &s().query("BEGIN"));
+                    b.says(0, &script);
+                    b.query(0, "ROLLBACK");
+                }
+                // The unnamed statement as well.
+                b.query(0, "SET search_path = public");
+                let unnamed = s().parse("back", back).parse("", "SELECT x FROM t.a").bind("back", &[]).execute();
+                b.says(0, &unnamed.describe("").bind("", &[]).execute().close("back").sync());
             }
         }
     });
