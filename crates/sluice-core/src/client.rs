@@ -131,6 +131,8 @@ pub struct Session {
     pub start: Profile,
     /// The ParameterStatus messages that it was told then.
     pub told: Arc<[u8]>,
+    /// The reloads of the configuration that there had been then.
+    pub told_at: u64,
     /// The settings in place for it.
     pub profile: Profile,
     /// The generation of its log-in, or of a later server that it has had: it gets none of an earlier one.
@@ -332,6 +334,7 @@ impl Session {
         Self {
             start: profile.clone(),
             told: Arc::default(),
+            told_at: 0,
             profile,
             generation,
             role_set_at: pool.log_ins.changes(),
@@ -364,6 +367,18 @@ impl Session {
             failures: 0,
             reads: Reads::default(),
         }
+    }
+
+    /// It is told these parameters as it logs in.
+    pub fn is_told(&mut self, parameters: &Arc<[u8]>) {
+        self.told = parameters.clone();
+        self.told_at = self.pool.log_ins.reloads();
+    }
+
+    /// Whether it says a part of `DateStyle` as it logs in, and PostgreSQL may complete it from another one than its
+    /// server has begun with.
+    pub fn lacks_date_style(&self, start: &Start) -> bool {
+        start.leaves_date_style_open() && !self.pool.log_ins.all_begin_as_configured()
     }
 
     /// It goes on in another pool, without a server.

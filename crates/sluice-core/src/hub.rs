@@ -116,8 +116,8 @@ pub struct Login {
     pub keys: Option<scram::Keys>,
     /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
     pub secret: Option<Secret>,
-    /// The report of the last server that was opened, as a hash.
-    reported: Option<u64>,
+    /// The report of the last server that was opened, as a hash, and the generation of its log-in.
+    reported: Option<(u64, Generation)>,
     /// The reports of the server to clients that start with these settings.
     welcomes: LruCache<Start, Welcome, RandomState>,
 }
@@ -183,14 +183,11 @@ impl Login {
         self.welcomes.put(asked, welcome);
     }
 
-    /// Notes what a server has reported at its log-in, as a hash. Returns whether the one before it did otherwise.
-    pub fn reports_otherwise(&mut self, reported: u64) -> bool {
-        self.reported.replace(reported).is_some_and(|before| before != reported)
-    }
-
-    /// The server may report something else from now on.
-    pub fn forget_welcomes(&mut self) {
-        self.welcomes.clear();
+    /// Notes what a server has reported at its log-in, as a hash. Returns the generation of the one before it, if that did
+    /// otherwise.
+    pub fn reports_otherwise(&mut self, reported: u64, generation: Generation) -> Option<Generation> {
+        let (before, generation) = self.reported.replace((reported, generation))?;
+        (before != reported).then_some(generation)
     }
 }
 
@@ -257,11 +254,22 @@ impl Pool {
         self.is_retired() || self.state().wants_back(now, opened)
     }
 
-    /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded, and
-    /// whoever logs in or is parsed from now on begins with something else.
+    /// A server has reported a parameter that no statement accounts for: its configuration has been reloaded.
     pub fn reloaded(&self) {
+        self.log_ins.note_reload();
+        self.begins_otherwise();
+    }
+
+    /// Whoever logs in or is parsed from now on begins with something else.
+    pub fn begins_otherwise(&self) {
         self.catalog.begin_change().concerns_log_ins();
-        self.login().forget_welcomes();
+        self.forget_welcomes();
+    }
+
+    /// The server may report something else from now on.
+    pub fn forget_welcomes(&self) {
+        self.login().welcomes.clear();
+        self.log_ins.forget_date_style();
     }
 
     /// Whether it has a client or a server, or one of either is on its way: each holds a reference besides the hub's.
@@ -279,7 +287,7 @@ impl Pool {
         let since = self.serverless_since.load(Ordering::Relaxed).min(now.0);
         self.serverless_since.store(since, Ordering::Relaxed);
         if now.since(Time(since)) >= TOLD_AGE_MAX {
-            self.login().forget_welcomes();
+            self.forget_welcomes();
         }
     }
 

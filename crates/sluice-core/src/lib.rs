@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod client;
 pub mod client_address;
 pub mod customs;
+pub mod date_style;
 mod encryption;
 pub mod engine;
 pub mod figures;

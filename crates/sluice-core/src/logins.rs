@@ -3,11 +3,11 @@
 //! a server that has logged in since.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use crate::{start::StartupParameters, time::Time};
+use crate::{date_style::DateStyle, start::StartupParameters, time::Time};
 
 /// A number of changes to what log-ins go by. What is of a later generation has seen all that is of an earlier one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +39,21 @@ pub struct LogIns {
     everywhere: Arc<AtomicU64>,
     /// At a standby: the changes at its primary that count here, too; [`NONE`] while none are known.
     followed: AtomicU64,
+    /// The reloads of the configuration that are known of.
+    reloads: AtomicU64,
+    date_style: Mutex<Configured>,
+}
+
+/// The knowledge of the `DateStyle` that the configuration has.
+#[derive(Debug, Default, Clone, Copy)]
+enum Configured {
+    /// None.
+    #[default]
+    Unknown,
+    /// All sessions begin with it: at the log-in of that generation, no role and no database had one of its own.
+    ForAll(Generation),
+    /// It is this one.
+    Is(DateStyle),
 }
 
 /// No number of changes.
@@ -48,8 +63,52 @@ impl LogIns {
     /// Those to one address; the changes there are counted in `everywhere`, too. `number` is another one for each
     /// address, so that no generation of one is a generation of another.
     pub fn new(everywhere: Arc<AtomicU64>, number: u32) -> Self {
-        let [changes, followed] = [u64::from(number) << 32, NONE].map(AtomicU64::new);
-        Self { changes, changing: AtomicU32::default(), everywhere, followed }
+        let first = u64::from(number) << 32;
+        let [changes, followed, reloads] = [first, NONE, first].map(AtomicU64::new);
+        let date_style = Mutex::default();
+        Self { changes, changing: AtomicU32::default(), everywhere, followed, reloads, date_style }
+    }
+
+    /// The number of times that the configuration was reloaded, as far as is known; another one for each address.
+    pub fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Acquire)
+    }
+
+    /// The configuration has been reloaded.
+    pub fn note_reload(&self) {
+        self.reloads.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The configuration's `DateStyle`, if it is known.
+    pub fn date_style(&self) -> Option<DateStyle> {
+        match *self.configured() {
+            Configured::Is(style) => Some(style),
+            Configured::Unknown | Configured::ForAll(_) => None,
+        }
+    }
+
+    /// Whether it is what each session begins with, so that nobody has to know it.
+    pub fn all_begin_as_configured(&self) -> bool {
+        matches!(*self.configured(), Configured::ForAll(generation) if generation >= self.generation())
+    }
+
+    /// No role and no database has a `DateStyle` of its own, says a server that logged in at that generation.
+    pub fn begin_as_configured(&self, generation: Generation) {
+        *self.configured() = Configured::ForAll(generation);
+    }
+
+    /// A server has told the configuration's `DateStyle`.
+    pub fn learn_date_style(&self, style: DateStyle) {
+        *self.configured() = Configured::Is(style);
+    }
+
+    /// The configuration may have another one by now, and so may roles and databases.
+    pub fn forget_date_style(&self) {
+        *self.configured() = Configured::Unknown;
+    }
+
+    fn configured(&self) -> MutexGuard<'_, Configured> {
+        self.date_style.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The generation of whoever logs in now.

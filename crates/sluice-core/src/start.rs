@@ -1,15 +1,18 @@
 //! The settings that a client asks for in its StartupMessage.
 //!
 //! In transaction mode they follow it from server to server, and are put in place in the order in which PostgreSQL does
-//! that: those in `options` first, then the parameters. One may keep a part of what an earlier one has said
-//! (`DateStyle`), and the first that is refused is the one that the client hears of. In session mode the client's server
+//! that: those in `options` first, then the parameters. One may keep a part of what an earlier one has said, or of what the
+//! configuration says (`DateStyle`), and the first that is refused is the one that the client hears of. In session mode the client's server
 //! is opened with them, as the client has sent them, and PostgreSQL does the rest.
 
 use std::sync::Arc;
 
 use sluice_wire::{ErrorResponse, sqlstate, startup::SessionRequest};
 
-use crate::profile::{Profile, Scope, Settings, put_set_configs};
+use crate::{
+    date_style::DateStyle,
+    profile::{Profile, Scope, Settings, put_set_configs},
+};
 
 /// The assignments of a StartupMessage, with names as they were written and values in the encoding of the server's
 /// database. Shared and immutable; cheap to clone.
@@ -19,6 +22,8 @@ pub struct Start(Arc<[Assignment]>);
 type Assignment = (Box<str>, Box<[u8]>);
 
 const SEED: &str = "seed";
+
+const DATE_STYLE: &str = "datestyle";
 
 /// The settings that DISCARD ALL does not bring back to what a session began with, or that count for a server which has
 /// no client.
@@ -50,6 +55,13 @@ impl StartupParameters {
         let own = request.parameters.iter().filter(own).map(|(name, value)| (&**name, &**value));
         let parameters: Arc<[_]> = own.map(|(name, value)| (name.into(), value.into())).collect();
         Self((!parameters.is_empty()).then_some(parameters))
+    }
+
+    /// A `DateStyle` that says nothing: a server that is opened with it reports the configuration's, whatever its role or
+    /// its database begins with.
+    pub fn of_date_style() -> Self {
+        let says_nothing: Parameter = ("DateStyle".into(), "".into());
+        Self(Some(Arc::new([says_nothing])))
     }
 
     /// Whether there are none.
@@ -89,6 +101,38 @@ impl Start {
             }
         }
         Ok(Self(assignments.into()))
+    }
+
+    /// The same with each `DateStyle` as PostgreSQL completes it, where that is known: from the configuration's on,
+    /// since what a role or a database begins with ranks below what a client asks for.
+    #[must_use]
+    pub fn completed(self, configured: Option<DateStyle>) -> Self {
+        if !self.has_date_style() {
+            return self;
+        }
+        let mut before = Some(configured.unwrap_or_default());
+        let complete = |(name, value): &Assignment| {
+            if !name.eq_ignore_ascii_case(DATE_STYLE) {
+                return (name.clone(), value.clone());
+            }
+            before = before.and_then(|before| before.assign(value));
+            let complete = before.filter(|style| style.is_complete());
+            let value = complete.map_or_else(|| value.clone(), |style| style.to_string().into_bytes().into());
+            (name.clone(), value)
+        };
+        Self(self.0.iter().map(complete).collect())
+    }
+
+    /// Whether it says a part of `DateStyle`, and what the rest is hangs on the configuration.
+    pub fn leaves_date_style_open(&self) -> bool {
+        let mut values = self.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case(DATE_STYLE));
+        let last = values.try_fold(DateStyle::default(), |before, (_, value)| before.assign(value));
+        // One that PostgreSQL refuses ends the log-in.
+        self.has_date_style() && last.is_some_and(|style| !style.is_complete())
+    }
+
+    fn has_date_style(&self) -> bool {
+        self.0.iter().any(|(name, _)| name.eq_ignore_ascii_case(DATE_STYLE))
     }
 
     /// The settings, each as it was written last; PostgreSQL has the last word on what that comes to. A seed is none of
@@ -222,6 +266,28 @@ mod tests {
         assert_eq!(start.sql(), Some(format!("SELECT {}", calls.join(","))));
         assert_eq!(start.profile().get("datestyle"), Some(&b"ISO"[..]));
         assert_eq!(start.profile().get("work_mem"), Some(&b"7MB"[..]));
+    }
+
+    #[test]
+    fn a_date_style_is_completed_from_the_configurations() {
+        let configured = DateStyle::read("ISO, MDY");
+        for (parameters, is_open, known, unknown) in [
+            (&[("DateStyle", "ISO")][..], true, "ISO, MDY", "ISO"),
+            (&[("DateStyle", "ISO"), ("options", "-c datestyle=DMY")], false, "ISO, DMY", "ISO, DMY"),
+            (&[("DateStyle", "German")], false, "German, DMY", "German, DMY"),
+            (&[("options", "-e")], true, "ISO, DMY", "euro"),
+            (&[("DateStyle", "none")], false, "none", "none"),
+        ] {
+            let start = start(parameters).expect("it is valid");
+            assert_eq!(start.leaves_date_style_open(), is_open, "{parameters:?}");
+            for (configured, expected) in [(configured, known), (None, unknown)] {
+                let completed = start.clone().completed(configured);
+                let value = completed.profile().get("datestyle").map(<[u8]>::to_vec);
+                assert_eq!(value.as_deref(), Some(expected.as_bytes()), "{parameters:?}");
+                assert_eq!(completed.leaves_date_style_open(), is_open && configured.is_none(), "{parameters:?}");
+            }
+        }
+        assert!(!start(&[("geqo", "off")]).expect("it is valid").leaves_date_style_open());
     }
 
     #[test]

@@ -60,6 +60,9 @@ impl Engine {
             Phase::Open(session) if session.reads.catch_up.is_some() => self.how_far(now, (client, server), io),
             // A client that is still in the middle of what a COPY had no use for must send it to its end.
             Phase::Open(_) if stream.is_passing() => {}
+            Phase::Welcome(session, start) if session.lacks_date_style(start) => {
+                self.look_for_date_style(now, (client, server), io);
+            }
             Phase::Open(_) if state.lent.are_in_doubt() => ask_for_names(state, &mut self.scratch, io),
             Phase::Welcome(..) | Phase::Open(_) if state.needs_probe() => {
                 send_probe(now, state, &mut self.scratch, io);

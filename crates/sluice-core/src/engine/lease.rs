@@ -25,6 +25,7 @@ use crate::{
 use super::{
     Engine, SETTLE_TIMEOUT, Todo,
     begin::send_begin,
+    beginnings::{ask_for_date_styles, keep_reported},
     causal::begin_catching_up,
     client_address::{find_address_function, report_address},
     failing::TRIES_MAX,
@@ -108,8 +109,11 @@ impl Engine {
         let Some(server) = self.servers.get_mut(id) else { return };
         let taker = self.clients.get_mut(client.id).filter(|c| c.serial == client.serial);
         let taken = taker.and_then(|client| {
-            let start = match &client.phase {
-                Phase::Welcome(_, start) => Some(start.clone()),
+            let start = match &mut client.phase {
+                Phase::Welcome(session, start) => {
+                    *start = std::mem::take(start).completed(session.pool.log_ins.date_style());
+                    Some(start.clone())
+                }
                 _ => None,
             };
             Some((client.peer, start, client.session_mut()?))
@@ -136,7 +140,8 @@ impl Engine {
             self.replace_server(now, client.id, io);
             return;
         }
-        session.goes_by(opened.generation);
+        keep_reported(session, server);
+        session.goes_by(server.opened.generation);
         session.reads.has_unknown |= server.says_no_commits();
         if !server.follows_statements() {
             report_address(server, peer, &mut self.scratch, io);
@@ -155,6 +160,11 @@ impl Engine {
             return;
         }
         if let Some(start) = start {
+            if !server.opened.startup.is_empty() {
+                self.note_date_style(now, client.id, id, io);
+                return;
+            }
+            ask_for_date_styles(server, &start, &mut self.scratch, io);
             begin_session(server, &start, &mut self.scratch, io);
             self.begin_begun(now, client.id, id, io);
             self.todo.push_back(Todo::Input(client.id));
@@ -501,11 +511,11 @@ impl Engine {
             Role::Serving(client) => {
                 io.log(LogEvent::ServerLost { address, reason });
                 if self.lose_standby(now, (client, id), io) {
-                    pool.login().forget_welcomes();
+                    pool.forget_welcomes();
                     return;
                 }
                 if self.lose_block(now, (client, id), io) || self.lose_commit(now, (client, id), io) {
-                    pool.login().forget_welcomes();
+                    pool.forget_welcomes();
                     return;
                 }
                 let Some(server) = self.servers.get(id) else { return };
@@ -519,7 +529,7 @@ impl Engine {
                 let error = loss(server, reason);
                 if is_replaceable && self.try_again(client, TRIES_MAX) {
                     self.replace_server(now, client, io);
-                    pool.login().forget_welcomes();
+                    pool.forget_welcomes();
                     return;
                 }
                 self.close_server(id, io);
@@ -538,7 +548,7 @@ impl Engine {
             }
         }
         // It may have gone because the server restarts with other settings.
-        pool.login().forget_welcomes();
+        pool.forget_welcomes();
         self.connect_for(now, &pool, io);
     }
 

@@ -346,7 +346,7 @@ impl Engine {
         // Whoever has not proven who it is hears nothing of what is wrong with its settings.
         let (start, startup, welcome) = match pool.sharing.mode {
             PoolMode::Transaction => {
-                let start = Start::of(&request)?;
+                let start = Start::of(&request)?.completed(pool.log_ins.date_style());
                 let welcome = pool.login().welcome(&start, pool.log_ins.generation());
                 (start, StartupParameters::NONE, welcome)
             }
@@ -410,7 +410,7 @@ impl Engine {
     fn admit(&mut self, id: ClientId, mut session: Box<Session>, welcome: &Welcome, io: &mut impl Io) {
         session.profile = welcome.profile.clone();
         session.start = welcome.start.clone();
-        session.told = welcome.parameters.clone();
+        session.is_told(&welcome.parameters);
         session.goes_by(welcome.generation);
         session.made = welcome.made.clone();
         self.open_session(id, session, (&welcome.parameters, &[]), io);

@@ -41,6 +41,7 @@
 //! | `healing` | a statement that a server calls stale: prepared again, and its batch sent again |
 //! | `encrypting` | connections by TLS: clients', servers', and those of cancels |
 //! | `opening` | a server connection from connect to its first ReadyForQuery |
+//! | `beginnings` | the beginnings of sessions, where their server's own log-in does not tell them |
 //! | `sharing` | servers under limits that several pools share |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `slow` | requests that take long, for the log |
@@ -59,6 +60,7 @@ mod apart;
 mod backend;
 mod balancers;
 mod begin;
+mod beginnings;
 mod broken;
 mod cancel;
 mod causal;

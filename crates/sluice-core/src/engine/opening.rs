@@ -13,6 +13,7 @@ use crate::{
     hub::{NodeRole, Pool, Upstream},
     ids::ServerId,
     io::{Io, LogEvent, Owner},
+    logins::Opened,
     mail::Mail,
     outcome::{REPORT_COMMITS, REPORT_TRANSACTIONS},
     pool::Lasts,
@@ -176,10 +177,8 @@ impl Engine {
         if server.session.reports() || !server.has_login_triggers() || !server.follows_statements() {
             server.session.begin_as_told();
         }
-        if server.follows_statements() && server.pool.login().reports_otherwise(server.parameters.fingerprint()) {
-            // The configuration was changed while nobody was there to hear of it.
-            server.pool.reloaded();
-        }
+        server.parameters.note_log_in();
+        note_report(server);
         if let Some(acknowledged) = server.pool.acknowledged.as_ref().filter(|_| server.says_no_commits())
             && acknowledged.note_unknown()
         {
@@ -215,6 +214,21 @@ impl Engine {
         for (client, error) in refused {
             io.mail(client.worker, Mail::Refuse(client, error));
         }
+    }
+}
+
+/// Notes what a server that clients share has reported at its log-in: whoever logs in later begins with that.
+fn note_report(server: &Server) {
+    let Opened { generation, startup, .. } = &server.opened;
+    if !server.follows_statements() || !startup.is_empty() {
+        return;
+    }
+    let before = server.pool.login().reports_otherwise(server.parameters.fingerprint(), *generation);
+    match before {
+        None => {}
+        // The configuration was changed while nobody was there to hear of it.
+        Some(before) if before == *generation => server.pool.reloaded(),
+        Some(_) => server.pool.begins_otherwise(),
     }
 }
 

@@ -78,6 +78,9 @@ impl<I: Io> ServerRelay<'_, I> {
             Some(Expected::Own(Own::Remains)) if client_address::read_text(body) != Some("f") => {
                 self.server.session.spend();
             }
+            Some(Expected::Own(Own::DateStyles)) if client_address::read_text(body) == Some("f") => {
+                self.server.pool.log_ins.begin_as_configured(self.server.opened.generation);
+            }
             // True, in one byte.
             Some(Expected::Own(Own::ReportAddress)) if body != [0, 0, 0, 1, 1] => {
                 self.server.address_function = AddressFunction::None;

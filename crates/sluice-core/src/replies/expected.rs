@@ -256,6 +256,8 @@ pub enum Own {
     Outcome,
     /// Asks a standby how far it has replayed.
     Replayed,
+    /// Asks whether a role or a database has a `DateStyle` of its own.
+    DateStyles,
     /// Asks for the function to which clients' addresses are reported.
     FindAddressFunction,
     /// Reports a client's address to it.
@@ -269,7 +271,7 @@ impl Own {
     /// Whether the server is of use without it.
     pub fn is_optional(self) -> bool {
         match self {
-            Self::FindAddressFunction | Self::ReportAddress => true,
+            Self::DateStyles | Self::FindAddressFunction | Self::ReportAddress => true,
             Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
             Self::Prepare | Self::Names | Self::Remains | Self::Outcome | Self::Replayed | Self::AfterCopy => false,
         }

@@ -13,6 +13,8 @@ const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
 #[derive(Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<String, String>,
+    /// The values that were reported at the server's own log-in.
+    logged_in_with: BTreeMap<String, String>,
     /// Values that its client was told of settings that it reset to what it began with, where those are not there yet.
     told: BTreeMap<String, String>,
     /// Those that were reported while it reset them up to its transaction's end only, with what they were before.
@@ -37,6 +39,16 @@ impl Parameters {
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The server has logged in.
+    pub fn note_log_in(&mut self) {
+        self.logged_in_with = self.values.clone();
+    }
+
+    /// Names and values as they were reported at its log-in.
+    pub fn logged_in_with(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.logged_in_with.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// A hash of all names and values.

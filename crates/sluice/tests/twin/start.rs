@@ -14,6 +14,8 @@ matrix!(transaction:
     start_values_in_order,
     clients_that_rest,
     log_ins_that_come_later,
+    date_styles_are_completed_from_the_configurations,
+    new_defaults_are_for_those_who_come_later,
     a_description_goes_by_what_is_reset_before_it,
 );
 
@@ -145,6 +147,80 @@ fn log_ins_that_come_later(case: Case) {
                 assert_eq!(values(&mut pooled), values(&mut alone), "{change}");
             }
         }
+    });
+}
+
+/// A client's `DateStyle` ranks above its database's, which it is not completed from.
+fn date_styles_are_completed_from_the_configurations(case: Case) {
+    beside(case, &[], |b| {
+        let starts: [Startup<'_>; 9] = [
+            &[("DateStyle", "ISO")],
+            &[("DateStyle", "ISO")],
+            &[("DateStyle", "YMD")],
+            &[("DateStyle", "German")],
+            &[("DateStyle", "default")],
+            &[("DateStyle", "German, DEFAULT")],
+            &[("options", "-c datestyle=German -c DateStyle=Postgres"), ("DateStyle", "ISO")],
+            &[("options", "-c work_mem=7MB -e")],
+            &[],
+        ];
+        for own in ["SQL, DMY", "ISO, MDY", "German"] {
+            for database in &b.databases {
+                b.place
+                    .execute_as_superuser_in(database, &format!("ALTER DATABASE {database} SET DateStyle = '{own}'"));
+            }
+            // A pool that knows nothing of before.
+            b.pool = b.place.pool(case);
+            b.clients(&starts);
+            for start in starts {
+                b.log_in(start);
+            }
+            for client in 0..starts.len() {
+                b.query(client, "SHOW DateStyle; SELECT '01/02/2020'::date");
+                b.query(client, "SET DateStyle = 'SQL, YMD'");
+                b.query(client, "RESET DateStyle");
+                b.query(client, "SHOW DateStyle");
+                b.query(client, "BEGIN; SET LOCAL DateStyle = 'Postgres'; RESET ALL; SHOW DateStyle");
+                b.query(client, "COMMIT");
+                b.query(client, "SHOW DateStyle");
+            }
+        }
+        b.refuses(&[&[("DateStyle", "ISO,")], &[("options", "-c datestyle=ISO"), ("DateStyle", "klingon")]]);
+    });
+}
+
+/// What a client was told of its `DateStyle` stays, whatever those begin with who log in later.
+fn new_defaults_are_for_those_who_come_later(case: Case) {
+    beside(case, &[&[], &[("DateStyle", "SQL, DMY")], &[("TimeZone", "Asia/Tokyo")]], |b| {
+        const SHOWN: &str = "SHOW DateStyle; SHOW TimeZone; SELECT '03/02/2020'::date";
+        let read = s().parse("d", "SELECT '03/02/2020'::date + 0").sync();
+        for client in 0..3 {
+            b.query(client, SHOWN);
+            b.says(client, &read);
+        }
+        let [database, alone] = b.databases.clone();
+        let change = |database: &str| format!("ALTER DATABASE {database} SET DateStyle = 'German'");
+        log_in(b.pool.raw(), "postgres", &database).1.query(&change(&database));
+        b.place.execute_as_superuser_in(&alone, &change(&alone));
+        // Both servers are those of clients that have come since.
+        let mut later = [(); 2].map(|()| log_in(b.pool.raw(), "app", &database).1);
+        for client in &mut later {
+            client.query("BEGIN; SELECT 1");
+        }
+        for client in &mut later {
+            assert!(client.query("COMMIT; SHOW DateStyle").contains("German"));
+        }
+        for client in 0..3 {
+            b.query(client, SHOWN);
+            b.says(client, &s().bind("d", &[]).describe_portal("").execute().sync());
+            b.query(client, "SET DateStyle = 'YMD'");
+            b.query(client, "RESET DateStyle");
+            b.query(client, SHOWN);
+            b.query(client, "BEGIN; RESET ALL; SHOW DateStyle; COMMIT");
+            b.query(client, "DISCARD ALL");
+            b.query(client, SHOWN);
+        }
+        b.log_in(&[]);
     });
 }
 
