@@ -22,7 +22,7 @@ use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
     lending::{Bearer, effects_with, may_copy, resets_with},
-    standing_in::{counts_of_bind, in_failed_transaction},
+    standing_in::{in_failed_transaction, is_bare},
 };
 
 /// ParameterDescription of a statement without parameters.
@@ -318,14 +318,17 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // What is under way may fail, and the transaction with it.
             return Some(self.wait_for_answers());
         }
-        let rest = &seen.body[names.bytes..];
-        // With parameters it is an error, which is the server's to raise.
+        if seen.is_to_come_whole() {
+            return Some(Step::Incomplete(seen.total));
+        }
+        let is_bare = seen.is_whole() && is_bare(&seen.body[names.bytes..]);
+        // With parameters it is an error, and so is one that makes no sense: the server's to raise.
         match portal {
-            OwnPortal::Deallocate(_) if gives_parameters(rest) => {
+            OwnPortal::Deallocate(_) if !is_bare => {
                 self.server.as_ref()?;
                 return Some(self.bind_stand_in(seen, names, &[0, 0]));
             }
-            OwnPortal::Begin(_) if !rest.starts_with(&[0; 4]) => return None,
+            OwnPortal::Begin(_) if !is_bare => return None,
             _ => {}
         }
         self.session.bound = None;
@@ -431,12 +434,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             _ => self.io.send(self.client, bytes),
         }
     }
-}
-
-/// Whether what stands behind the names of a Bind gives parameters, or formats of several.
-fn gives_parameters(rest: &[u8]) -> bool {
-    let (formats, parameters) = counts_of_bind(rest);
-    formats.is_some_and(|count| count > 1) || parameters.is_some_and(|count| count > 0)
 }
 
 /// PostgreSQL's error for the unnamed portal where that has run.

@@ -23,7 +23,7 @@ use crate::{
 use super::{
     Engine, Todo,
     frontend::{ClientRelay, Seen, is_of_batch},
-    standing_in::{counts_of_bind, in_failed_transaction},
+    standing_in::{in_failed_transaction, is_bare},
 };
 
 impl Engine {
@@ -208,13 +208,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 pub(super) fn turn_of(statement: &Statement, seen: Seen<'_>, names: &BindNames<'_>) -> Turn {
     let ends = statement.ends.known_if(seen.is_whole() && is_bare(&seen.body[names.bytes..]));
     Turn { leads_to: statement.leads_to, ends }
-}
-
-/// Whether a Bind, behind its names, has no parameters, and ends where it should.
-fn is_bare(rest: &[u8]) -> bool {
-    let (Some(formats @ 0..=1), Some(0)) = counts_of_bind(rest) else { return false };
-    let results = rest.get(4 + 2 * usize::from(formats)..).and_then(<[u8]>::split_first_chunk);
-    results.is_some_and(|(count, codes)| codes.len() == 2 * usize::from(u16::from_be_bytes(*count)))
 }
 
 /// The error of a client that ends with its server. What may end a block is known in a cluster alone.

@@ -155,10 +155,17 @@ pub(super) fn has_other_count(rest: &[u8], statement: &Statement) -> bool {
 }
 
 /// The numbers of formats and of parameters in a Bind, behind its names, as far as they have come.
-pub(super) fn counts_of_bind(rest: &[u8]) -> (Option<u16>, Option<u16>) {
+fn counts_of_bind(rest: &[u8]) -> (Option<u16>, Option<u16>) {
     let count_at = |at: usize| rest.get(at..).and_then(<[u8]>::first_chunk).map(|count| u16::from_be_bytes(*count));
     let formats = count_at(0);
     (formats, formats.and_then(|formats| count_at(2 + 2 * usize::from(formats))))
+}
+
+/// Whether a Bind, behind its names, has no parameters, and ends where it should.
+pub(super) fn is_bare(rest: &[u8]) -> bool {
+    let (Some(formats @ 0..=1), Some(0)) = counts_of_bind(rest) else { return false };
+    let results = rest.get(4 + 2 * usize::from(formats)..).and_then(<[u8]>::split_first_chunk);
+    results.is_some_and(|(count, codes)| codes.len() == 2 * usize::from(u16::from_be_bytes(*count)))
 }
 
 /// The parameter types of a statement, as they stand in Parse: those that clients were told, or else as many as its

@@ -30,6 +30,7 @@ mod found;
 mod generate;
 mod ignored;
 mod later;
+mod malformed;
 mod names;
 mod odd;
 mod open;

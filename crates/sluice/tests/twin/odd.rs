@@ -17,10 +17,8 @@ matrix!(transaction:
     portals_of_the_pools_own_end_as_others_do,
     a_query_behind_an_execute_without_a_sync,
     a_query_takes_the_unnamed_portal_away,
-    a_query_that_is_malformed_takes_nothing_away,
     portals_end_with_their_transaction,
     portals_have_short_names,
-    messages_with_more_than_they_hold,
     a_deallocate_has_no_parameters,
     a_deallocate_is_a_statement_like_others,
     a_wait_behind_a_copy_ends,
@@ -262,22 +260,6 @@ fn a_query_takes_the_unnamed_portal_away(case: Case) {
     });
 }
 
-fn a_query_that_is_malformed_takes_nothing_away(case: Case) {
-    beside(case, &[&[]], |b| {
-        for body in [&b"SELECT 1"[..], b"", b"SELECT 1\0SELECT 2\0", b"SET work_mem = '9MB'\0\0"] {
-            let malformed = [b"Q", &(body.len() as u32 + 4).to_be_bytes()[..], body].concat();
-            b.says(0, &s().parse("", "SELECT 3").sync());
-            b.says(0, &s().bytes(&malformed));
-            b.says(0, &s().bind("", &[]).execute().sync());
-        }
-        b.query(0, "SHOW work_mem");
-        // Nor does what is skipped with it.
-        b.says(0, &s().parse("", "SELECT 1").sync());
-        b.says(0, &s().describe("none").call(15_999, &[]).query("SELECT 2").sync());
-        b.says(0, &s().bind("", &[]).execute().sync());
-    });
-}
-
 fn portals_end_with_their_transaction(case: Case) {
     beside(case, &[&[], &[("work_mem", "7MB")]], |b| {
         // Of another client, and of one's own.
@@ -309,26 +291,6 @@ fn portals_have_short_names(case: Case) {
         let batch = s().parse("", "RESET work_mem").bind_to(&bound, "", &[]).execute_some(&run, 0);
         b.says(0, &batch.unnamed("SHOW work_mem", &[]).sync());
         b.query(0, "SHOW work_mem");
-    });
-}
-
-fn messages_with_more_than_they_hold(case: Case) {
-    const FLUSH: &[u8] = b"H\0\0\0\x05!";
-    const SYNC: &[u8] = b"S\0\0\0\x05!";
-    beside(case, &[&[], &[]], |b| {
-        b.says(0, &s().bytes(SYNC));
-        b.says(0, &s().unnamed("SELECT 1", &[]).bytes(FLUSH).query("SELECT 2").sync());
-        b.says(0, &s().unnamed("SELECT 1", &[]).bytes(SYNC));
-        b.says(0, &s().bytes(FLUSH).sync());
-        let copy = s().unnamed("COPY lines FROM STDIN", &[]);
-        b.says(0, &copy.copy_fail("so").bytes(FLUSH).sync());
-        b.query(0, "BEGIN");
-        b.says(0, &s().bytes(SYNC));
-        b.query(0, "ROLLBACK");
-        // Its server is free again.
-        for client in [0, 1] {
-            b.query(client, "SELECT 1");
-        }
     });
 }
 
