@@ -1,9 +1,9 @@
 //! The settings that a client asks for in its StartupMessage.
 //!
 //! In transaction mode they follow it from server to server, and are put in place in the order in which PostgreSQL does
-//! that: those in `options` first, then the parameters. One may keep a part of what an earlier one has said, or of what the
-//! configuration says (`DateStyle`), and the first that is refused is the one that the client hears of. In session mode the client's server
-//! is opened with them, as the client has sent them, and PostgreSQL does the rest.
+//! that: those in `options` first, then the parameters. One may keep a part of what an earlier one has said, or of what
+//! the configuration says (`DateStyle`), and the first that is refused is the one that the client hears of. In session
+//! mode the client's server is opened with them, as the client has sent them, and PostgreSQL does the rest.
 
 use std::sync::Arc;
 

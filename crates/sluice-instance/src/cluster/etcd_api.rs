@@ -10,6 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -195,6 +196,16 @@ impl EtcdClient {
             }
         }
         Err(last)
+    }
+
+    /// The members that do not answer by themselves, whether there is a majority or not.
+    pub(super) fn silent(&self) -> Vec<SocketAddr> {
+        let answers = |member| matches!(self.ask_member(member, "maintenance/status", &json!({})), Ok((200, _)));
+        thread::scope(|scope| {
+            let asked: Vec<_> = self.members.iter().map(|member| (member, scope.spawn(|| answers(*member)))).collect();
+            let silent = asked.into_iter().filter_map(|(member, thread)| (!thread.join().ok()?).then_some(*member));
+            silent.collect()
+        })
     }
 
     fn ask_member(&self, member: SocketAddr, path: &str, body: &Value) -> io::Result<(u16, Value)> {

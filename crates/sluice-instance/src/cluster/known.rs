@@ -125,13 +125,15 @@ impl KnownEtcd {
         Votes::parse(&client.value(&format!("/service/{scope}/sync")).ok()??)
     }
 
-    /// Faults of its membership, each with the remedy: members that are missing, or too many. None where etcd does not say.
+    /// Faults of its membership, each with the remedy: members that are missing, do not answer, or are too many. None where
+    /// etcd does not say.
     pub fn doubts(&self) -> Vec<String> {
         match self {
             Self::Here(_) => Vec::new(),
-            Self::Hosts(etcd) => {
-                etcd.client.members().map_or_else(|_| Vec::new(), |members| members::doubts(&members, &etcd.known))
-            }
+            Self::Hosts(etcd) => match etcd.client.members() {
+                Ok(members) => members::doubts(&members, &etcd.known, &etcd.client.silent()),
+                Err(_) => Vec::new(),
+            },
         }
     }
 }

@@ -309,6 +309,9 @@ fn a_successor() {
     let (said, is_good) = hosts.command(0, &["remove", "node2"]);
     assert!(!is_good && said.contains("node2 is not gone: its etcd answers at"), "{said}");
     hosts.kill(1);
+    let status = hosts.status(0);
+    assert!(status.contains("Note: etcd's member node2 (") && status.contains(") does not answer"), "{status}");
+    assert!(status.contains("2 have to be there: none of the others may be lost now"), "{status}");
     let (said, is_good) = hosts.command(0, &["remove", "node2"]);
     assert!(is_good && said.contains("node2 is no longer a member of etcd"), "{said}");
     let status = hosts.status(0);

@@ -35,8 +35,9 @@ pub(super) fn title(peer: &EtcdPeer) -> String {
     format!("{name} ({})", peer.peer_urls.join(", "))
 }
 
-/// Faults of etcd's membership, each with the remedy, where members are known to be at these addresses.
-pub(in super::super) fn doubts(members: &[EtcdPeer], known: &[SocketAddr]) -> Vec<String> {
+/// Faults of etcd's membership, each with the remedy, where members are known to be at these addresses, of which some do
+/// not answer.
+pub(in super::super) fn doubts(members: &[EtcdPeer], known: &[SocketAddr], silent: &[SocketAddr]) -> Vec<String> {
     let is_known = |peer: &EtcdPeer| match &*peer.client_urls {
         // It says them when it is started.
         [] => addresses(&peer.peer_urls).any(|address| known.iter().any(|known| known.ip() == address.ip())),
@@ -63,14 +64,25 @@ pub(in super::super) fn doubts(members: &[EtcdPeer], known: &[SocketAddr]) -> Ve
     });
     let learners = members.iter().filter(|peer| peer.is_learner);
     let learners = learners.map(|peer| format!("etcd's member {} has no vote yet: it catches up", title(peer)));
-    let mut all: Vec<String> = strange.chain(missing).chain(learners).collect();
-    let voters = members.iter().filter(|peer| !peer.is_learner).count();
+    let is_silent = |peer: &EtcdPeer| addresses(&peer.client_urls).any(|address| silent.contains(&address));
+    let gone = members.iter().filter(|peer| is_silent(peer));
+    let gone =
+        gone.map(|peer| format!("etcd's member {} does not answer: does sluice node run on that host?", title(peer)));
+    let mut all: Vec<String> = strange.chain(missing).chain(learners).chain(gone).collect();
+    let (voters, there) = members
+        .iter()
+        .filter(|peer| !peer.is_learner)
+        .fold((0, 0), |(voters, there), peer| (voters + 1, there + usize::from(!is_silent(peer))));
     if !all.is_empty() {
-        all.push(match (voters / 2 + 1, voters) {
-            (needed, voters) if needed == voters => {
-                format!("etcd has {voters} votes: none of these hosts may be lost now")
+        let needed = voters / 2 + 1;
+        all.push(match there {
+            _ if needed == voters => format!("etcd has {voters} votes: none of these hosts may be lost now"),
+            there if there <= needed => {
+                format!(
+                    "etcd has {voters} votes, of which {needed} have to be there: none of the others may be lost now"
+                )
             }
-            (needed, voters) => format!("etcd has {voters} votes, of which {needed} have to be there"),
+            _ => format!("etcd has {voters} votes, of which {needed} have to be there"),
         });
     }
     all
@@ -160,7 +172,7 @@ mod tests {
     #[test]
     fn members_that_are_too_many_or_missing_are_said() {
         let known: Vec<_> = config().members.iter().map(|member| member.etcd_client).collect();
-        let of = |members: &[EtcdPeer]| doubts(members, &known).join("\n");
+        let of = |members: &[EtcdPeer]| doubts(members, &known, &[]).join("\n");
         let whole = [peer("a", 1), peer("b", 2), peer("c", 3)];
         assert_eq!(of(&whole), "");
         assert!(strangers(&whole, &config()).is_empty());
@@ -182,6 +194,11 @@ mod tests {
         let learner = EtcdPeer { is_learner: true, ..peer("b", 2) };
         let said = of(&[peer("a", 1), learner, peer("c", 3)]);
         assert!(said.starts_with("etcd's member b (https://10.0.0.2:2380) has no vote yet"), "{said}");
+
+        let silent = |silent| doubts(&whole, &known, silent).join("\n");
+        let said = silent(&known[1..2]);
+        assert!(said.starts_with("etcd's member b (https://10.0.0.2:2380) does not answer"), "{said}");
+        assert!(said.ends_with("3 votes, of which 2 have to be there: none of the others may be lost now"), "{said}");
     }
 
     #[test]
