@@ -27,7 +27,7 @@ use share::Share;
 use standings::Standings;
 use trouble::Trouble;
 
-pub use trouble::Lasts;
+pub use trouble::{IS_IT_RUNNING, Lasts};
 
 /// The state of a pool.
 #[derive(Debug)]

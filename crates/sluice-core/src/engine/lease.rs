@@ -15,7 +15,7 @@ use crate::{
     io::{Departure, HandOver, Io, LogEvent},
     mail::Mail,
     pauses::Reason,
-    pool::{Acquired, PoolState, Purpose, Released, Wants},
+    pool::{Acquired, IS_IT_RUNNING, PoolState, Purpose, Released, Wants},
     replies::Own,
     server::{Preparation, Role, Server, ServerLogin},
     sql::Effects,
@@ -504,7 +504,7 @@ impl Engine {
                     sqlstate::CANNOT_CONNECT,
                     format!("could not connect to the server at {address}: {reason}"),
                 )
-                .hint("Is PostgreSQL running there, and does it accept connections?");
+                .hint(IS_IT_RUNNING);
                 self.open_failed(now, id, error, io);
                 return;
             }

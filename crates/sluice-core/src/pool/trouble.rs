@@ -11,6 +11,9 @@ use crate::{
 
 use super::{PoolState, Purpose, Refusal, Waiter};
 
+/// The remedy where a server can't be reached, or says nothing.
+pub const IS_IT_RUNNING: &str = "Is PostgreSQL running there, and does it accept connections?";
+
 /// The longest wait between two attempts to connect to a cluster's primary, which clients wait for.
 const FAILOVER_BACKOFF_MAX: Duration = Duration::from_millis(200);
 

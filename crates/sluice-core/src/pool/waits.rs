@@ -6,7 +6,7 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::time::Time;
 
-use super::{PoolState, Refusal, Waiter};
+use super::{IS_IT_RUNNING, PoolState, Refusal, Waiter};
 
 impl PoolState {
     /// Those who have waited long enough, with the reason.
@@ -67,8 +67,7 @@ impl PoolState {
         let waited = self.settings.wait_timeout.as_secs_f64();
         if self.is_unanswered() {
             let error = format!("the server has not answered within {waited} s (wait_timeout)");
-            return ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, error)
-                .hint("Is PostgreSQL running there, and does it accept connections?");
+            return ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, error).hint(IS_IT_RUNNING);
         }
         let error = ErrorResponse::fatal(
             sqlstate::TOO_MANY_CONNECTIONS,

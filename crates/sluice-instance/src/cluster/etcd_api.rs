@@ -23,6 +23,9 @@ use ureq::{
 
 use super::tls::TlsFiles;
 
+/// The place of all clusters of Patroni's in etcd.
+pub(super) const SERVICE: &str = "/service/";
+
 /// Time limit for an answer, with the connection. A member that has lost its leader makes its clients wait.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(1500);
 

@@ -15,7 +15,7 @@ use sluice_tls::ClientTls;
 
 use super::{
     ADDRESS, Cluster, ClusterError, State, etcd,
-    etcd_api::EtcdClient,
+    etcd_api::{EtcdClient, SERVICE},
     host::{certificates, members, state::HostState},
     patroni::{self, POOLS},
     resize,
@@ -122,7 +122,7 @@ impl KnownEtcd {
             Self::Here(etcd) => etcd.client.as_ref()?,
             Self::Hosts(etcd) => &etcd.client,
         };
-        Votes::parse(&client.value(&format!("/service/{scope}/sync")).ok()??)
+        Votes::parse(&client.value(&format!("{SERVICE}{scope}/sync")).ok()??)
     }
 
     /// Faults of its membership, each with the remedy: members that are missing, do not answer, or are too many. None where

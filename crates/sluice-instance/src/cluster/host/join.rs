@@ -11,7 +11,7 @@ use sluice_config::{NodeConfig, NodeMember};
 use super::{
     super::{
         error::ClusterError,
-        etcd_api::{EtcdClient, EtcdPeer},
+        etcd_api::{EtcdClient, EtcdPeer, SERVICE},
         tls::TlsFiles,
     },
     FAILURES_MAX, Host, Pause, Stage, certificates, data,
@@ -19,9 +19,6 @@ use super::{
     state::NAME,
 };
 use crate::event::Event;
-
-/// The place of all clusters of Patroni's in etcd.
-const SERVICE: &str = "/service/";
 
 /// The pause behind what the others have been asked to change, so that they know each other to be well again.
 const AFTER_CHANGE: Duration = Duration::from_millis(500);

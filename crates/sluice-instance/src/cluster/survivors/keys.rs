@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    super::etcd_api::{Compare, KeyValue, Step},
+    super::etcd_api::{Compare, KeyValue, SERVICE, Step},
     machine::EndLease,
     view::{Addresses, Config, Failover, LeaderKey, Sync, View, Vote},
 };
@@ -32,7 +32,7 @@ struct VoteValue {
 
 impl Keys {
     pub(super) fn new(scope: &str) -> Self {
-        Self { patroni: format!("/service/{scope}/"), own: format!("/sluice/{scope}/survivors/") }
+        Self { patroni: format!("{SERVICE}{scope}/"), own: format!("/sluice/{scope}/survivors/") }
     }
 
     fn run(&self, node: &str) -> String {
