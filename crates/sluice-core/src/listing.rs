@@ -1,7 +1,7 @@
 //! The clients and servers of a worker at one moment, one by one: what the console lists.
 
 use crate::{
-    ids::{ClientRef, ServerRef},
+    ids::{ClientRef, Conn, ServerRef},
     io::{Address, PeerAddress},
     time::Time,
 };
@@ -28,8 +28,12 @@ pub struct ListedClient {
     pub database: String,
     /// Its `application_name`; empty if it has said none.
     pub application_name: String,
+    /// Its connection.
+    pub conn: Conn,
     /// Its address.
     pub peer: PeerAddress,
+    /// This side's address, if whoever has the socket has looked.
+    pub local: Option<PeerAddress>,
     /// The time at which it connected.
     pub connected_at: Time,
     /// The time of its last request.
@@ -53,8 +57,12 @@ pub struct ListedServer {
     pub role: String,
     /// Its database, as clients say it.
     pub database: String,
+    /// Its connection.
+    pub conn: Conn,
     /// Its address.
     pub address: Address,
+    /// This side's address, if whoever has the socket has looked.
+    pub local: Option<PeerAddress>,
     /// The `application_name` of the client that has it; empty if nobody has.
     pub application_name: String,
     /// Its state.

@@ -66,6 +66,11 @@ pub trait Socket {
 
     /// The address of the other side; an error where there is none any more.
     fn peer(&self) -> io::Result<PeerAddress>;
+
+    /// The address of this side; one that is in memory only has none.
+    fn local(&self) -> io::Result<PeerAddress> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A system interface that moves bytes. All of it for one thread.

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io, time::Duration};
 use sluice_core::{
     Engine,
     io::{Conn, PeerAddress},
+    listing::Listing,
     time::Time,
 };
 
@@ -131,7 +132,7 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
             }
             Parcel::StopAccepting => self.stop_accepting(),
             Parcel::Handshake(handshake) => self.net.shook_hands(*handshake),
-            Parcel::List(lister) => (lister.0)(self.engine.listing(now)),
+            Parcel::List(lister) => (lister.0)(self.listing(now)),
             Parcel::Server { socket, tls, mut server, client, early } => {
                 let conn = self.net.adopt(socket, tls);
                 server.conn = conn;
@@ -140,6 +141,15 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
                 }
             }
         }
+    }
+
+    /// Its clients and servers of now, with this side's addresses.
+    fn listing(&self, now: Time) -> Listing {
+        let mut listing = self.engine.listing(now);
+        let local = |conn| self.net.socket(conn)?.local().ok();
+        listing.clients.iter_mut().for_each(|client| client.local = local(client.conn));
+        listing.servers.iter_mut().for_each(|server| server.local = local(server.conn));
+        listing
     }
 
     fn accepted(&mut self, now: Time, conn: Conn, peer: PeerAddress) {

@@ -13,7 +13,7 @@ use crate::{
 use super::{Engine, cancel};
 
 impl Engine {
-    /// Its clients and servers of now.
+    /// Its clients and servers of now, without what only their sockets know.
     pub fn listing(&self, now: Time) -> Listing {
         Listing {
             clients: self.clients.iter().filter_map(|(id, client)| self.listed_client(id, client)).collect(),
@@ -34,7 +34,9 @@ impl Engine {
             user: user.to_owned(),
             database: database.to_owned(),
             application_name: self.application_name_of(client),
+            conn: client.conn,
             peer: client.peer,
+            local: None,
             connected_at: client.connected_at,
             request_at: asked.unwrap_or_else(|| client.rest.since().max(client.connected_at)),
             waits_since: session.and_then(|session| session.waits_since),
@@ -56,7 +58,9 @@ impl Engine {
             process_id: server.key.as_ref().map(|(process_id, _)| *process_id),
             role: server.pool.upstream.user.clone(),
             database: server.pool.database.clone(),
+            conn: server.conn,
             address: server.pool.upstream.address.clone(),
+            local: None,
             application_name: client.map(|_| reported_name(server)).unwrap_or_default(),
             state,
             opened_at: server.opened.at,

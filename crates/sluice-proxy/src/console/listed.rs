@@ -11,7 +11,7 @@ use sluice_core::{
 use time::OffsetDateTime;
 
 use super::{
-    rows::{Table, Type, Value},
+    rows::{Table, Type},
     tables::host_and_port,
 };
 
@@ -56,6 +56,8 @@ const TEXTS: [&str; 12] = [
 /// The connections of all workers.
 pub(super) struct Listed {
     pub(super) listing: Listing,
+    /// The port that clients come to.
+    pub(super) port: Option<u16>,
     /// The time now, by both clocks.
     pub(super) now: (Time, SystemTime),
 }
@@ -64,7 +66,9 @@ impl Listed {
     pub(super) fn clients(&self) -> Table {
         let mut table = Table::of(&COLUMNS, &TEXTS, Type::Int4);
         for client in &self.listing.clients {
-            let (address, port) = peer(client.peer);
+            let own_port = self.port.map(u32::from);
+            let (address, port) = shown(Some(client.peer), own_port);
+            let (local, local_port) = shown(client.local, own_port);
             let wait = client.waits_since.map_or(Duration::ZERO, |since| self.now.0.since(since));
             let state = if client.waits_since.is_some() { "waiting" } else { "active" };
             table.push([
@@ -74,8 +78,8 @@ impl Listed {
                 state.into(),
                 address.into(),
                 port.into(),
-                Value::Null,
-                Value::Null,
+                local.into(),
+                local_port.into(),
                 self.clock(client.connected_at).into(),
                 self.clock(client.request_at).into(),
                 wait.as_secs().into(),
@@ -95,6 +99,7 @@ impl Listed {
         let mut table = Table::of(&COLUMNS, &TEXTS, Type::Int4);
         for server in &self.listing.servers {
             let (host, port) = host_and_port(&server.address);
+            let (local, local_port) = shown(server.local, port);
             table.push([
                 "S".into(),
                 server.role.as_str().into(),
@@ -102,8 +107,8 @@ impl Listed {
                 state(server.state).into(),
                 host.into(),
                 port.into(),
-                Value::Null,
-                Value::Null,
+                local.into(),
+                local_port.into(),
                 self.clock(server.opened_at).into(),
                 self.clock(server.request_at).into(),
                 0_u32.into(),
@@ -175,11 +180,12 @@ fn state(state: ServerState) -> &'static str {
     }
 }
 
-/// PgBouncer calls a Unix socket `unix`.
-fn peer(peer: PeerAddress) -> (String, u32) {
-    match peer {
-        PeerAddress::Local => ("unix".to_owned(), 0),
-        PeerAddress::Tcp(address, port) => (address.to_string(), port.into()),
+/// An address and a port, if they are known. PgBouncer calls a Unix socket `unix`, and gives it the port in its name.
+fn shown(address: Option<PeerAddress>, port_of_socket: Option<u32>) -> (Option<String>, Option<u32>) {
+    match address {
+        None => (None, None),
+        Some(PeerAddress::Local) => (Some("unix".to_owned()), port_of_socket),
+        Some(PeerAddress::Tcp(address, port)) => (Some(address.to_string()), Some(port.into())),
     }
 }
 

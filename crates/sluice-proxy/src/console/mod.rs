@@ -248,7 +248,7 @@ impl Console {
             let error = "a worker does not say what it has";
             return Err(ErrorResponse::error(sqlstate::CANNOT_CONNECT_NOW, error).hint("Try again."));
         }
-        Ok(Listed { listing, now: (self.now(), SystemTime::now()) })
+        Ok(Listed { listing, port: self.listens.port(), now: (self.now(), SystemTime::now()) })
     }
 
     /// Sees that clients may name that database.

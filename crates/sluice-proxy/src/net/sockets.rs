@@ -123,12 +123,20 @@ impl sluice_net::Socket for Socket {
     /// Only a Unix socket is local: a connection by TCP that was reset at once has no address left, and its bytes can
     /// still be read.
     fn peer(&self) -> io::Result<PeerAddress> {
-        let address = SockRef::from(&self.0).peer_addr()?;
-        match address.as_socket() {
-            Some(address) => Ok(PeerAddress::Tcp(address.ip().to_canonical(), address.port())),
-            None if address.is_unix() => Ok(PeerAddress::Local),
-            None => Err(io::ErrorKind::Unsupported.into()),
-        }
+        known(&SockRef::from(&self.0).peer_addr()?)
+    }
+
+    fn local(&self) -> io::Result<PeerAddress> {
+        known(&SockRef::from(&self.0).local_addr()?)
+    }
+}
+
+/// The core's address for one of the system.
+fn known(address: &SockAddr) -> io::Result<PeerAddress> {
+    match address.as_socket() {
+        Some(address) => Ok(PeerAddress::Tcp(address.ip().to_canonical(), address.port())),
+        None if address.is_unix() => Ok(PeerAddress::Local),
+        None => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

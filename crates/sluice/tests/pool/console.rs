@@ -104,14 +104,18 @@ fn clients_and_servers_are_listed_one_by_one(case: Case) {
     let address = busy.local_address();
     let client = row(&pool, "CLIENTS", "application_name", "first").unwrap();
     let expected = format!(
-        "type=C user=app database={} state=active addr={} port={} ",
+        "type=C user=app database={} state=active addr={} port={} local_addr={} local_port={} ",
         database.name,
         address.ip(),
-        address.port()
+        address.port(),
+        pool.address().ip(),
+        pool.address().port()
     );
     assert!(client.starts_with(&expected), "{client}");
     let server = row(&pool, "SERVERS", "remote_pid", &process).unwrap();
     assert!(server.starts_with(&format!("type=S user=app database={} state=active ", database.name)), "{server}");
+    let port = database.server.port().to_string();
+    assert_eq!((field(&server, "local_addr"), field(&server, "local_port")), ("unix".to_owned(), port));
     assert_eq!((field(&client, "ptr"), field(&client, "link")), (field(&server, "link"), field(&server, "ptr")));
     let wait = row(&pool, "WAITS", "database", &database.name).unwrap();
     assert_eq!(field(&wait, "client"), field(&row(&pool, "CLIENTS", "state", "waiting").unwrap(), "ptr"));
