@@ -14,6 +14,8 @@
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
+#include "replication/walsender.h"
+#include "replication/walsender_private.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
@@ -42,7 +44,6 @@
 #define SLUICE_MAX_BACKENDS()	MaxBackends
 #else
 #include "postmaster/autovacuum.h"
-#include "replication/walsender.h"
 #define SLUICE_MAX_BACKENDS() \
 	(MaxConnections + autovacuum_max_workers + 1 + \
 	 max_worker_processes + max_wal_senders)
@@ -56,6 +57,32 @@
 typedef void (*shmem_request_hook_type) (void);
 #define SLUICE_ON_SHMEM_REQUEST(previous, hook)	(hook) ()
 #endif
+
+/*
+ * Whether commits wait for standbys: the checkpointer's word in shared memory, which
+ * is all that they look at.  The minor versions of May 2025 made a set of flags of
+ * what was a bool; which of them runs is not known when this is built.
+ */
+#define SLUICE_STANDBYS_FLAG	(1 << 1)	/* SYNC_STANDBY_DEFINED, where there are flags */
+#ifdef SYNC_STANDBY_DEFINED
+#define SLUICE_STANDBYS_BYTE()	(((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_status)
+#else
+#define SLUICE_STANDBYS_BYTE()	((bits8) ((volatile WalSndCtlData *) WalSndCtl)->sync_standbys_defined)
+#endif
+
+static inline bool
+sluice_commits_wait(void)
+{
+	/* The first minor version with flags, from 14 to 17. */
+	static const int first_minor[] = {18, 13, 9, 5};
+	static int	version = 0;
+	bool		has_flags;
+
+	if (version == 0)
+		version = atoi(GetConfigOption("server_version_num", false, false));
+	has_flags = version >= 180000 || version % 10000 >= first_minor[version / 10000 - 14];
+	return (SLUICE_STANDBYS_BYTE() & (has_flags ? SLUICE_STANDBYS_FLAG : true)) != 0;
+}
 
 /* Memory for the value that a check hook hands to its assign hook. */
 #if PG_VERSION_NUM >= 160000

@@ -3,7 +3,7 @@
  *		What an acknowledged commit is worth.
  *
  * Where standbys are synchronous, a client takes COMMIT for the word that another
- * server has its transaction.  PostgreSQL lets that go in two ways, which are shut
+ * server has its transaction.  PostgreSQL lets that go in four ways, which are shut
  * here.
  *
  * A session chooses its own "synchronous_commit".  A database, a role or the whole
@@ -18,6 +18,11 @@
  * comes a moment afterwards.  pg_terminate_backend() still ends the session, which
  * acknowledges nothing.
  *
+ * Commits wait for the standbys that the checkpointer knows of.  While it writes a
+ * checkpoint it may be late to read a configuration that sessions have read, and
+ * Patroni, which then counts on commits that have waited for nobody.  Here they wait
+ * for the checkpointer first.
+ *
  * And where standbys are to be waited for whatever comes, PostgreSQL may not know of
  * them: a line of its configuration that it can't read keeps it from all the others,
  * and a new primary goes on as the standby that it was, which waits for nobody.  With
@@ -28,12 +33,14 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "gate.h"
+#include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
+#include "utils/timestamp.h"
 
 /* As PostgreSQL has them for "synchronous_commit". */
 static const struct config_enum_entry levels[] = {
@@ -44,6 +51,10 @@ static const struct config_enum_entry levels[] = {
 	{"remote_apply", SYNCHRONOUS_COMMIT_REMOTE_APPLY, false},
 	{NULL, 0, false}
 };
+
+/* How long a commit waits for standbys to be named, as a new primary's are a moment after its promotion. */
+#define STANDBYS_NAMED_MS_MAX	5000
+#define LOOK_AGAIN_MS			20
 
 #define COMMIT_BELOW_FLOOR \
 	"the transaction would commit with \"synchronous_commit\" at \"%s\", below its floor, \"%s\""
@@ -137,13 +148,6 @@ names_standbys(void)
 	return SyncRepStandbyNames != NULL && SyncRepStandbyNames[0] != '\0';
 }
 
-/* Whether a commit would wait for standbys that have to be there, and none are named. */
-static bool
-lacks_standbys(void)
-{
-	return requires_standbys && synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH && !names_standbys();
-}
-
 /* Whether commits wait for standbys, or would if any were named. */
 bool
 durability_waits_for_standbys(void)
@@ -151,15 +155,46 @@ durability_waits_for_standbys(void)
 	return max_wal_senders > 0 && (requires_standbys || names_standbys());
 }
 
+/*
+ * Waits until commits wait for the standbys that are named, or are required to be:
+ * false if none are named in time.  A checkpointer that is busy learns of them late.
+ * A configuration that this session has yet to read may name none any more.
+ */
+static bool
+knows_standbys(void)
+{
+	TimestampTz began = 0;
+
+	if (max_wal_senders == 0)
+		return !requires_standbys;
+	while (!sluice_commits_wait())
+	{
+		if (!names_standbys() || ConfigReloadPending)
+		{
+			if (!requires_standbys)
+				return true;
+			if (began == 0)
+				began = GetCurrentTimestamp();
+			if (TimestampDifferenceExceeds(began, GetCurrentTimestamp(), STANDBYS_NAMED_MS_MAX))
+				return false;
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_AGAIN_MS,
+						 WAIT_EVENT_SYNC_REP);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	return true;
+}
+
 /* Something is about to be committed. */
 static void
 check_commit(void)
 {
-	if (likely(synchronous_commit >= lowest_level && !requires_standbys) || !serves_client())
+	if (likely(synchronous_commit >= lowest_level && !requires_standbys && !names_standbys()) || !serves_client())
 		return;
 	if (synchronous_commit < lowest_level)
 		raise_below_floor(COMMIT_BELOW_FLOOR);
-	if (lacks_standbys())
+	if (synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH && !knows_standbys())
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the transaction would be committed on this server alone"),

@@ -2,6 +2,7 @@
 //! for its standbys.
 
 use std::{
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -11,13 +12,14 @@ use std::{
 };
 
 use postgres::{Client, Config, NoTls, error::SqlState};
-use sluice_testkit::{Random, TestServer, Version, becomes, versions};
+use sluice_testkit::{Random, TestServer, Version, becomes, proc, versions};
 
 use crate::server::{code, meanwhile_run, pid_of, run};
 
 versions!(
     nobody_commits_below_the_floor,
     nothing_is_committed_without_the_standbys_that_have_to_be_there,
+    commits_wait_until_the_checkpointer_knows_their_standbys,
     a_commit_that_waits_for_its_standbys_is_not_cancelled,
     a_command_that_goes_on_behind_its_commit_is_cancelled,
     a_commit_can_be_cancelled_where_that_is_said,
@@ -97,44 +99,99 @@ fn nothing_is_committed_without_the_standbys_that_have_to_be_there(version: Vers
         "SELECT txid_current()",
         "CREATE TEMP TABLE made (n int)",
     ];
-    let refused = |client: &mut Client, sql: &str| {
-        let error = client.batch_execute(sql).unwrap_err();
-        let error = error.as_db_error().unwrap();
-        assert_eq!(*error.code(), SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "{sql}");
-        assert!(error.detail().is_some_and(|detail| detail.contains(required)), "{sql}: {error}");
-        run(client, "ROLLBACK");
-    };
-    writes.iter().for_each(|sql| refused(&mut client, sql));
+    // Each of them waits some seconds for the standbys to be named.
+    thread::scope(|scope| {
+        for sql in writes {
+            let server = &server;
+            scope.spawn(move || refused_alone(&mut session(server, ""), sql));
+        }
+    });
     assert_eq!(client.query_one("SELECT count(*) FROM t", &[]).unwrap().get::<_, i64>(0), 0);
     // Who has said that it waits for nobody does not, unless there is a floor.
     run(&mut client, "BEGIN; SET LOCAL synchronous_commit = local; INSERT INTO t VALUES (1); COMMIT");
     run(&mut client, "BEGIN; SET LOCAL synchronous_commit = local; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'a'");
-    refused(&mut client, "COMMIT PREPARED 'a'");
+    refused_alone(&mut client, "COMMIT PREPARED 'a'");
     run(&mut client, "ROLLBACK PREPARED 'a'");
     // What no rollback would take back is refused before it is done.
     let mut owner = server.superuser("postgres");
-    for sql in ["SET synchronous_commit = local", "CREATE DATABASE kept", "RESET synchronous_commit"] {
+    for sql in ["SET synchronous_commit = local", "CREATE DATABASE kept"] {
         run(&mut owner, sql);
     }
-    run(&mut owner, "SET allow_in_place_tablespaces = on");
-    for sql in ["DROP DATABASE kept", "CREATE DATABASE made", "CREATE TABLESPACE apart LOCATION ''"] {
-        refused(&mut owner, sql);
-    }
+    thread::scope(|scope| {
+        for sql in ["DROP DATABASE kept", "CREATE DATABASE made", "CREATE TABLESPACE apart LOCATION ''"] {
+            let mut owner = server.superuser("postgres");
+            run(&mut owner, "SET allow_in_place_tablespaces = on");
+            scope.spawn(move || refused_alone(&mut owner, sql));
+        }
+    });
     let databases = "SELECT string_agg(datname || datconnlimit, ' ' ORDER BY datname) FROM pg_database WHERE datname IN \
                      ('kept', 'made')";
     assert_eq!(server.value(databases), "kept-1");
     server.superuser("kept");
     assert_eq!(server.value("SELECT count(*) FROM pg_ls_dir('pg_tblspc')"), "0");
-    // With standbys that are named it is they who are waited for.
+    // Named in time, they are waited for.
+    let pid = pid_of(&mut client);
+    let running = meanwhile_run(client, "INSERT INTO t VALUES (2)");
+    becomes("the commit waits", true, || waits(&server, pid));
     alter(&server, "SET synchronous_standby_names = 'nobody'", "nobody");
-    becomes("standbys", "nobody".to_owned(), || {
-        client.query_one("SHOW synchronous_standby_names", &[]).unwrap().get(0)
-    });
+    becomes("the commit waits for nobody", true, || has_committed_here(pid));
+    need_no_standby(&server);
+    running.join().unwrap().1.unwrap();
+}
+
+fn refused_alone(client: &mut Client, sql: &str) {
+    let error = client.batch_execute(sql).unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(*error.code(), SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "{sql}");
+    assert!(error.detail().is_some_and(|detail| detail.contains("sluice.synchronous_standbys_required")), "{error}");
+    run(client, "ROLLBACK");
+}
+
+/// Whether this process waits for its standbys behind its commit: it shows what it waits for.
+fn has_committed_here(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|title| title.contains("waiting for "))
+}
+
+/// PostgreSQL's commits wait for whom the checkpointer knows, which may be late to read what sessions have read.
+fn commits_wait_until_the_checkpointer_knows_their_standbys(version: Version) {
+    let server = start(version);
+    let pid = server.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'");
+    let checkpointer = pid.parse().unwrap();
+    let required = "sluice.synchronous_standbys_required";
+    for (is_required, insert) in [("off", "INSERT INTO t VALUES (0)"), ("on", "INSERT INTO t VALUES (1)")] {
+        server.execute(&format!("ALTER SYSTEM SET {required} = {is_required}"));
+        proc::send(checkpointer, proc::Kind::SIGSTOP);
+        alter(&server, "SET synchronous_standby_names = 'nobody'", "nobody");
+        let mut client = session(&server, "");
+        let named: String = client.query_one("SHOW synchronous_standby_names", &[]).unwrap().get(0);
+        assert_eq!(named, "nobody");
+        let pid = pid_of(&mut client);
+        // Nothing has been committed: this can be cancelled.
+        let running = meanwhile_run(client, "INSERT INTO t VALUES (-1)");
+        becomes("the commit waits", true, || waits(&server, pid));
+        server.value(&format!("SELECT pg_cancel_backend({pid})"));
+        let (client, result) = running.join().unwrap();
+        assert_eq!(code(result), SqlState::QUERY_CANCELED);
+        let running = meanwhile_run(client, insert);
+        becomes("the commit waits", true, || waits(&server, pid));
+        proc::send(checkpointer, proc::Kind::SIGCONT);
+        becomes("the commit waits for nobody", true, || has_committed_here(pid));
+        need_no_standby(&server);
+        running.join().unwrap().1.unwrap();
+    }
+    assert_eq!(server.value("SELECT string_agg(n::text, ' ' ORDER BY n) FROM t"), "0 1");
+    // Where the names are taken back there is nobody to wait for.
+    server.execute(&format!("ALTER SYSTEM SET {required} = off"));
+    server.execute("SELECT pg_reload_conf()");
+    proc::send(checkpointer, proc::Kind::SIGSTOP);
+    alter(&server, "SET synchronous_standby_names = 'nobody'", "nobody");
+    let mut client = session(&server, "");
     let pid = pid_of(&mut client);
     let running = meanwhile_run(client, "INSERT INTO t VALUES (2)");
     becomes("the commit waits", true, || waits(&server, pid));
     need_no_standby(&server);
     running.join().unwrap().1.unwrap();
+    proc::send(checkpointer, proc::Kind::SIGCONT);
 }
 
 /// The floor is `remote_write`.
