@@ -9,7 +9,6 @@ use std::{
     time::SystemTime,
 };
 
-use serde_json::Value;
 use sluice_control::cluster::Rest;
 use sluice_tls::ClientTls;
 
@@ -22,6 +21,7 @@ use super::{
     rest::{self, Api},
     roles::REST_PASSWORD as PASSWORD,
     tls::TlsFiles,
+    votes::Votes,
 };
 use crate::{
     bootstrap::{BootstrapError, Lookup},
@@ -70,28 +70,6 @@ pub struct EtcdHere {
     health: Vec<SocketAddr>,
     /// None without their certificate, which they show only who runs them.
     client: Option<EtcdClient>,
-}
-
-/// The standbys that commits are waited for on, as the primary has written it for those that elect the next one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Votes {
-    /// The primary that has written it: another one than there is now, right behind an election.
-    pub leader: String,
-    /// The standbys of which one has every commit that was acknowledged.
-    pub standbys: Vec<String>,
-    /// The number of them that has to be there beside the next primary.
-    pub quorum: usize,
-}
-
-impl Votes {
-    /// Patroni's key `sync`.
-    fn parse(text: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(text).ok()?;
-        let word = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let quorum = value["quorum"].as_u64().or_else(|| value["quorum"].as_str()?.parse().ok());
-        let standbys = word("sync_standby").split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
-        Some(Self { leader: word("leader"), standbys, quorum: usize::try_from(quorum.unwrap_or(0)).ok()? })
-    }
 }
 
 /// The client of members of etcd on several hosts.
@@ -211,20 +189,5 @@ impl Cluster {
         };
         write(self.data_dir.root().join(POOLS), Owner::Us)?;
         self.nodes.iter().try_for_each(|node| write(node.pools_file(), Owner::Postgres(self.data_dir.run_as())))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn votes() {
-        let votes = Votes::parse(r#"{"leader": "node2", "quorum": 1, "sync_standby": "node1,node3"}"#).unwrap();
-        let standbys = ["node1", "node3"].map(str::to_owned).to_vec();
-        assert_eq!(votes, Votes { leader: "node2".to_owned(), standbys, quorum: 1 });
-        let none = Votes::parse(r#"{"leader": "node2", "quorum": "0", "sync_standby": null}"#).unwrap();
-        assert_eq!(none, Votes { leader: "node2".to_owned(), ..Votes::default() });
-        assert_eq!(Votes::parse("nonsense"), None);
     }
 }

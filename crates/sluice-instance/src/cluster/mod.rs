@@ -66,6 +66,7 @@ mod state;
 mod stop;
 mod survivors;
 mod tls;
+mod votes;
 mod waker;
 
 use std::{
@@ -88,13 +89,14 @@ pub use self::{
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
     host::{AuthorityError, Bundle, Host, HostSpec, Pause, begin, certificate_ends, check, make_bundles, remove},
-    known::{EtcdHere, EtcdHosts, Known, KnownEtcd, Votes},
+    known::{EtcdHere, EtcdHosts, Known, KnownEtcd},
     patroni::{Node, STANDBYS_REQUIRED},
     resize::{is_cluster, to_one},
     rest::{Api, Member, Members},
     roles::{Secrets, drop_slots},
     shutdown::{checkpoint, shut_down},
     tls::TlsFiles,
+    votes::Votes,
 };
 use self::{
     etcd::Launch,

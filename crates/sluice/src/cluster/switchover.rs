@@ -115,20 +115,17 @@ fn votes_missing(
     answers: &dyn Fn(&Member) -> bool,
 ) -> Option<String> {
     let is_same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
-    if !is_same(&votes.leader, &leader.name) {
+    if !votes.leader.as_ref().is_some_and(|it| is_same(it, &leader.name)) {
         return Some(unwritten(&leader.name));
     }
     let is_there = |name: &&String| {
         members.members.iter().any(|it| is_same(&it.name, name) && it.state == "streaming" && answers(it))
     };
     let (absent, there): (Vec<_>, Vec<_>) = votes.standbys.iter().partition(|name| !is_there(name));
-    (there.len() <= votes.quorum).then(|| {
+    let quorum = votes.quorum.unwrap_or_default();
+    (there.len() <= quorum).then(|| {
         let absent = absent.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        format!(
-            "{} of {} standbys have to be there, and {absent} can't be asked",
-            votes.quorum + 1,
-            votes.standbys.len()
-        )
+        format!("{} of {} standbys have to be there, and {absent} can't be asked", quorum + 1, votes.standbys.len())
     })
 }
 
@@ -469,7 +466,7 @@ mod tests {
         let members = members("b leader running, C quorum_standby streaming", false);
         let missing = |leader: &str, standbys: &[&str], quorum, silent: &str| {
             let standbys = standbys.iter().map(|name| (*name).to_owned()).collect();
-            let votes = Votes { leader: leader.to_owned(), standbys, quorum };
+            let votes = Votes { leader: Some(leader.to_owned()), standbys, quorum: Some(quorum) };
             votes_missing(&votes, &members, &members.members[0], &|member| member.name != silent)
         };
         // Those by which a was the primary, which is gone.

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    super::etcd_api::{Compare, KeyValue, SERVICE, Step},
+    super::{
+        etcd_api::{Compare, KeyValue, SERVICE, Step},
+        votes::Votes,
+    },
     machine::EndLease,
     view::{Addresses, Config, Failover, LeaderKey, Sync, View, Vote},
 };
@@ -123,15 +126,10 @@ impl Keys {
     }
 }
 
+/// Where it names no primary, or no quorum, nothing follows from it.
 fn sync(text: &str, revision: i64) -> Option<Sync> {
-    let value: Value = serde_json::from_str(text).ok()?;
-    let voters = value["sync_standby"].as_str().unwrap_or_default().split(',').filter(|name| !name.is_empty());
-    Some(Sync {
-        revision,
-        leader: value["leader"].as_str()?.to_owned(),
-        voters: voters.map(str::to_owned).collect(),
-        quorum: usize::try_from(value["quorum"].as_u64()?).ok()?,
-    })
+    let Votes { leader, standbys, quorum } = Votes::parse(text)?;
+    Some(Sync { revision, leader: leader?, voters: standbys.into_iter().collect(), quorum: quorum? })
 }
 
 fn config(text: &str, revision: i64) -> Option<Config> {
