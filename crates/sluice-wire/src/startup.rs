@@ -102,7 +102,7 @@ impl SessionRequest {
 
     /// The version the session will use, and the protocol options that are not known here.
     pub fn negotiate(&self) -> (ProtocolVersion, Vec<&str>) {
-        let version = if self.version.minor >= 2 { ProtocolVersion::V3_2 } else { ProtocolVersion::V3_0 };
+        let version = self.version.min(ProtocolVersion::V3_2);
         let unknown = self.parameters.iter().map(|(n, _)| n.as_str()).filter(|n| n.starts_with("_pq_.")).collect();
         (version, unknown)
     }
@@ -120,18 +120,20 @@ pub fn read(input: &[u8]) -> Result<Option<(Startup, usize)>, StartupError> {
     let startup = match u32::from_be_bytes(*code) {
         SSL_REQUEST => Startup::Ssl,
         GSSENC_REQUEST => Startup::GssEnc,
-        CANCEL_REQUEST => read_cancel(body)?,
+        CANCEL_REQUEST => read_cancel(body),
         code => Startup::Session(read_session(ProtocolVersion::from_code(code), body)?),
     };
     Ok(Some((startup, length as usize)))
 }
 
-fn read_cancel(body: &[u8]) -> Result<Startup, StartupError> {
-    let (process_id, key) = body.split_first_chunk::<4>().ok_or(StartupError::Layout("cancel request is cut short"))?;
-    if key.is_empty() || key.len() > CANCEL_KEY_BYTES_MAX {
-        return Err(StartupError::Layout("cancel key has an impossible length"));
+/// A malformed one has no key: it is nobody's, and PostgreSQL answers none of them.
+fn read_cancel(body: &[u8]) -> Startup {
+    match body.split_first_chunk::<4>() {
+        Some((process_id, key)) if key.len() <= CANCEL_KEY_BYTES_MAX => {
+            Startup::Cancel { process_id: u32::from_be_bytes(*process_id), key: key.to_vec() }
+        }
+        _ => Startup::Cancel { process_id: 0, key: Vec::new() },
     }
-    Ok(Startup::Cancel { process_id: u32::from_be_bytes(*process_id), key: key.to_vec() })
 }
 
 fn read_session(version: ProtocolVersion, body: &[u8]) -> Result<SessionRequest, StartupError> {

@@ -41,13 +41,17 @@ impl Engine {
             self.refuse_client(now, id, &unknown_version(request), io);
             return None;
         }
+        let by_tcp = matches!(client.peer, PeerAddress::Tcp(..));
+        let offered = self.snapshot.encryption.as_ref().filter(|_| by_tcp && request != Request::GssEnc);
         // What came behind the request in the same packet was not meant to be read in clear.
         if request != Request::Direct && packet < bytes.len() {
+            if offered.is_none() {
+                io.send(client.conn, b"N");
+            }
             self.refuse_client(now, id, &unencrypted(request), io);
             return None;
         }
-        let by_tcp = matches!(client.peer, PeerAddress::Tcp(..));
-        match self.snapshot.encryption.as_ref().filter(|_| by_tcp && request != Request::GssEnc) {
+        match offered {
             Some(encryption) => {
                 let tls = encryption.tls.clone();
                 client.encryption = ClientEncryption::Begun(request, tls.clone());

@@ -329,11 +329,12 @@ fn protocol_versions(case: Case) {
     let pool = config(case).start();
     let app = [("user", "app"), ("database", &*database.name)];
     let with = |name| [app[0], app[1], (name, "1")];
-    let cases: [LoginCase<'_>; 7] = [
+    let cases: [LoginCase<'_>; 8] = [
         ((3, 0), &app, "R K Z(I)", 4),
         ((3, 2), &app, "R K Z(I)", 32),
         ((3, 9999), &app, "v R K Z(I)", 32),
-        ((3, 1), &app, "v R K Z(I)", 4),
+        ((3, 1), &app, "R K Z(I)", 4),
+        ((3, 1), &with("_pq_.x"), "v R K Z(I)", 4),
         ((3, 0), &with("_pq_.x"), "v R K Z(I)", 4),
         ((3, 2), &with("_pq_.command_tag"), "v R K Z(I)", 32),
         ((3, 3), &with("_pq_.x"), "v R K Z(I)", 32),
@@ -345,7 +346,7 @@ fn protocol_versions(case: Case) {
         assert_eq!(raw.key.1.len(), key_bytes, "{version:?}");
         assert_ne!(raw.key.0, 0);
         if let Some(negotiation) = messages.iter().find(|message| message.tag == b'v') {
-            let minor = if key_bytes == 4 { 0 } else { 2 };
+            let minor = version.1.min(2) as u8;
             let unknown = parameters.iter().filter(|(name, _)| name.starts_with("_pq_.")).collect::<Vec<_>>();
             let mut body = vec![0, 3, 0, minor, 0, 0, 0, unknown.len() as u8];
             unknown.iter().for_each(|(name, _)| body.extend_from_slice(&[name.as_bytes(), b"\0"].concat()));
@@ -372,7 +373,15 @@ fn encryption_is_declined_and_the_rest_refused(case: Case) {
     // What comes behind the request in the same packet was not meant to be read in clear.
     let mut raw = pool.raw();
     raw.send_bytes(&[&SSL[..], &[0, 0, 0, 9]].concat());
+    assert_eq!(raw.byte(), Some(b'N'));
     assert_eq!(transcript(&raw.until_end()), "E(FATAL 08P01)");
+    // A CancelRequest has no answer, however malformed.
+    for body in [&[][..], &[0, 0, 0, 1], &[0; 4 + 257]] {
+        let mut raw = pool.raw();
+        let length = u32::try_from(8 + body.len()).unwrap();
+        raw.send_bytes(&[&length.to_be_bytes(), &[4, 210, 22, 46], body].concat());
+        assert_eq!(raw.until_end(), []);
+    }
 
     let refused = |version, parameters: &[(&str, &str)]| {
         let messages = login(&mut pool.raw(), version, parameters);
