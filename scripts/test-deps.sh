@@ -13,6 +13,7 @@ say() { echo "test-deps: $*" >&2; }
 missing=$(scripts/extension.sh --missing)
 have() { command -v "$1" >/dev/null 2>&1; }
 [ -x /usr/lib/postgresql/15/bin/postgres ] || missing="$missing postgresql-15"
+[ -e /usr/lib/postgresql/15/lib/plperl.so ] || missing="$missing postgresql-plperl-15"
 [ -e /usr/include/postgresql/libpq-fe.h ] || missing="$missing libpq-dev"
 have python3 || missing="$missing python3"
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"

@@ -93,6 +93,13 @@ sluice_commits_wait(void)
 #define sluice_guc_free(what)	free(what)
 #endif
 
+/* The function that begins a backup. */
+#if PG_VERSION_NUM >= 150000
+#define SLUICE_F_BACKUP_START	F_PG_BACKUP_START
+#else
+#define SLUICE_F_BACKUP_START	F_PG_START_BACKUP
+#endif
+
 /* Wait events with names of their own. */
 #if PG_VERSION_NUM >= 170000
 #define SLUICE_NEW_WAIT_EVENT(name)	WaitEventExtensionNew(name)

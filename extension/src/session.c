@@ -178,6 +178,7 @@ show_session(void)
 	append_pin(&report, "sequence", session_notes.has_sequence);
 	append_pin(&report, "seed", session_notes.has_seed);
 	append_pin(&report, "load", session_notes.has_library || !is_whole);
+	append_pin(&report, "state", session_notes.has_kept);
 	if (report.len > 0 && settings.len > 0)
 		appendStringInfoCharMacro(&report, ' ');
 	appendBinaryStringInfo(&report, settings.data, settings.len);
@@ -194,6 +195,7 @@ show_session(void)
 void
 session_define_setting(void)
 {
+	session_define_languages();
 	DefineCustomStringVariable(SESSION_SETTING,
 							   "What this session holds that it did not hold at its start.",
 							   NULL, &session_text, "", PGC_INTERNAL,

@@ -30,6 +30,7 @@ typedef struct SessionNotes
 	bool		has_sequence;
 	bool		has_seed;
 	bool		has_library;
+	bool		has_kept;
 	bool		has_called_function;
 
 	/* Whether there may be any, so that it has to be looked up. */
@@ -44,6 +45,9 @@ extern SessionNotes session_notes;
 
 /* session_functions.c */
 extern void session_watch_functions(void);
+extern void session_note_kept(void);
+extern bool session_language_keeps(const char *language);
+extern void session_define_languages(void);
 
 /* session_names.c */
 extern void session_note_prepared(const char *name);

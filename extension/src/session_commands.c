@@ -84,6 +84,22 @@ note_options(const List *options)
 	}
 }
 
+/* The language of a DO, or NULL for PL/pgSQL. */
+static const char *
+language_of(const DoStmt *command)
+{
+	ListCell   *cell;
+
+	foreach(cell, command->args)
+	{
+		const DefElem *argument = lfirst_node(DefElem, cell);
+
+		if (strcmp(argument->defname, "language") == 0)
+			return strVal(argument->arg);
+	}
+	return NULL;
+}
+
 static void
 note_set(const VariableSetStmt *command)
 {
@@ -219,6 +235,10 @@ session_before_utility(const Node *command, UtilityNote *note)
 				session_notes.may_have_changed = true;
 				break;
 			}
+		case T_DoStmt:
+			if (session_language_keeps(language_of((const DoStmt *) command)))
+				session_note_kept();
+			break;
 		case T_LoadStmt:
 			note->libraries = EstimateLibraryStateSpace();
 			break;

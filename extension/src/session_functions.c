@@ -21,7 +21,9 @@
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/varlena.h"
 
 static object_access_hook_type previous_object_access = NULL;
 static needs_fmgr_hook_type previous_needs_fmgr = NULL;
@@ -39,7 +41,21 @@ typedef struct KnownFunction
 	bool		is_c;
 	bool		is_c_trigger;	/* which may use a sequence, as autoinc() does */
 	bool		sows;			/* has a seed while it runs, which stays */
+	bool		keeps;			/* may keep what no command takes away */
 } KnownFunction;
+
+/* Functions in C that keep something in the session, by the beginnings of their names. */
+static const struct
+{
+	const char *library;
+	const char *name;
+}			keeping[] = {
+	{"dblink", "dblink_connect"},
+	{"isn", "isn_weak"},
+};
+
+/* Languages of which it is said that their functions keep nothing. */
+static char *stateless_languages = NULL;
 
 static HTAB *known_functions = NULL;
 
@@ -81,20 +97,69 @@ note_settings_of(HeapTuple function)
 	return sows;
 }
 
+/* The library of a C function, without its folder. */
+static const char *
+library_of(HeapTuple function)
+{
+	bool		is_null;
+	Datum		binary = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_probin, &is_null);
+	const char *path = is_null ? "" : TextDatumGetCString(binary);
+	const char *separator = last_dir_separator(path);
+
+	return separator == NULL ? path : separator + 1;
+}
+
 /* Whether a C function is of one of the libraries whose triggers use no sequence. */
 static bool
 is_harmless(HeapTuple function)
 {
 	static const char *const libraries[] = {"moddatetime", "insert_username", "refint", "lo", "tcn"};
-	bool		is_null;
-	Datum		binary = SysCacheGetAttr(PROCOID, function, Anum_pg_proc_probin, &is_null);
-	const char *name = is_null ? "" : last_dir_separator(TextDatumGetCString(binary));
+	const char *name = library_of(function);
 
-	if (name == NULL || *name == '\0')
-		return false;
 	for (int i = 0; i < lengthof(libraries); i++)
 	{
-		if (strcmp(name + 1, libraries[i]) == 0)
+		if (strcmp(name, libraries[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether the functions of a language may keep values in the session, as PL/Perl's
+ * %_SHARED and PL/Python's GD do.
+ */
+bool
+session_language_keeps(const char *language)
+{
+	char	   *list;
+	List	   *names = NIL;
+	ListCell   *cell;
+
+	if (language == NULL || strcmp(language, "plpgsql") == 0 || strcmp(language, "sql") == 0)
+		return false;
+	list = pstrdup(stateless_languages == NULL ? "" : stateless_languages);
+	(void) SplitIdentifierString(list, ',', &names);
+	foreach(cell, names)
+	{
+		if (strcmp(lfirst(cell), language) == 0)
+			return false;
+	}
+	return true;
+}
+
+static bool
+keeps(HeapTuple function)
+{
+	const FormData_pg_proc *row = (Form_pg_proc) GETSTRUCT(function);
+
+	if (row->prolang == INTERNALlanguageId)
+		return false;
+	if (row->prolang != ClanguageId)
+		return session_language_keeps(get_language_name(row->prolang, true));
+	for (int i = 0; i < lengthof(keeping); i++)
+	{
+		if (strncmp(NameStr(row->proname), keeping[i].name, strlen(keeping[i].name)) == 0 &&
+			strcmp(library_of(function), keeping[i].library) == 0)
 			return true;
 	}
 	return false;
@@ -106,6 +171,7 @@ known_function(Oid function)
 	static bool is_told = false;
 	KnownFunction *known;
 	bool		found;
+	bool		keeps_something;
 	HeapTuple	tuple;
 
 	if (known_functions != NULL)
@@ -120,6 +186,7 @@ known_function(Oid function)
 
 	/* A look into the catalog may have all forgotten. */
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	keeps_something = HeapTupleIsValid(tuple) && keeps(tuple);
 	if (known_functions == NULL)
 	{
 		HASHCTL		control = {0};
@@ -131,6 +198,7 @@ known_function(Oid function)
 	known = hash_search(known_functions, &function, HASH_ENTER, &found);
 	known->builtin = InvalidOid;
 	known->is_c = known->is_c_trigger = known->sows = false;
+	known->keeps = keeps_something;
 	if (HeapTupleIsValid(tuple))
 	{
 		Form_pg_proc row = (Form_pg_proc) GETSTRUCT(tuple);
@@ -157,6 +225,16 @@ note_unseen(const KnownFunction *known)
 		session_notes.has_sequence = session_notes.used_sequence = true;
 	if (known->sows)
 		session_notes.has_seed = session_notes.may_have_changed = true;
+	if (known->keeps)
+		session_note_kept();
+}
+
+/* What a function keeps, no command takes away. */
+void
+session_note_kept(void)
+{
+	if (!session_notes.has_kept)
+		session_notes.has_kept = session_notes.may_have_changed = true;
 }
 
 /* A function is about to run; one that may leave something behind is noted. */
@@ -183,6 +261,10 @@ note_function(Oid function)
 			return;
 		case F_SETSEED:
 			session_notes.has_seed = true;
+			break;
+		case SLUICE_F_BACKUP_START:
+		case F_PG_REPLICATION_ORIGIN_SESSION_SETUP:
+			session_notes.has_kept = true;
 			break;
 		case F_PG_ADVISORY_LOCK_INT8:
 		case F_PG_ADVISORY_LOCK_SHARED_INT8:
@@ -262,6 +344,33 @@ at_call(FmgrHookEventType event, FmgrInfo *function, Datum *private)
 		note_call(function->fn_oid);
 	if (previous_fmgr != NULL)
 		previous_fmgr(event, function, private);
+}
+
+static bool
+is_list_of_languages(char **value, void **extra, GucSource source)
+{
+	List	   *names = NIL;
+	bool		is_list = SplitIdentifierString(pstrdup(*value), ',', &names);
+
+	if (!is_list)
+		GUC_check_errdetail("A list of names with commas between them is wanted.");
+	return is_list;
+}
+
+static void
+take_languages(const char *value, void *extra)
+{
+	forget_functions((Datum) 0, PROCOID, 0);
+}
+
+void
+session_define_languages(void)
+{
+	DefineCustomStringVariable("sluice.stateless_languages",
+							   "Procedural languages whose functions keep nothing in the session.",
+							   "Those of others tie a client of the pool to its server; of SQL and PL/pgSQL it is known.",
+							   &stateless_languages, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   is_list_of_languages, take_languages, NULL);
 }
 
 void

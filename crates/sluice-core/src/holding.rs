@@ -49,6 +49,8 @@ bitflags! {
         const UNKNOWN = 1 << 9;
         /// A setting that only superusers may set, in a session of another role: by a function, or as it was one.
         const PRIVILEGED = 1 << 10;
+        /// Values that functions keep: in other languages than SQL and PL/pgSQL, or dblink's connections.
+        const STATE = 1 << 11;
     }
 }
 
@@ -57,10 +59,10 @@ impl Pins {
     pub const SOFT: Self = Self::SEQUENCE.union(Self::LITERAL);
 
     /// Those that only the end of the server's process takes away, or that it is not known what does.
-    pub const SPENT: Self = Self::SEED.union(Self::LIBRARY).union(Self::UNKNOWN);
+    pub const SPENT: Self = Self::SEED.union(Self::LIBRARY).union(Self::STATE).union(Self::UNKNOWN);
 
     /// Their names, in the extension and in messages.
-    const NAMES: [(Self, &str); 11] = [
+    const NAMES: [(Self, &str); 12] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
         (Self::LISTEN, "listen"),
@@ -72,6 +74,7 @@ impl Pins {
         (Self::LITERAL, "literal"),
         (Self::UNKNOWN, "unknown"),
         (Self::PRIVILEGED, "privileged"),
+        (Self::STATE, "state"),
     ];
 
     /// The words for them in an error, in the same order.
@@ -87,6 +90,7 @@ impl Pins {
         "a statement with a time-dependent literal",
         "something that this version of the pool does not know",
         "a setting that only superusers may set",
+        "values that a function keeps",
     ];
 
     /// For the client whose session holds them: "temporary objects, a LISTEN".

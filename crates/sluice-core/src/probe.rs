@@ -72,6 +72,8 @@ pub struct Probe {
     /// The settings that a session begins with by its role and its database.
     beginnings: Beginnings,
     libraries: Libraries,
+    /// Whether there are languages besides SQL and PL/pgSQL, as of when the libraries were asked for.
+    has_languages: bool,
     /// Whether there is a temporary schema, which stays until the session ends.
     has_schema: bool,
     depth: Depth,
@@ -252,6 +254,11 @@ impl Probe {
         std::mem::take(&mut self.customs)
     }
 
+    /// Whether functions may keep values in the session, which nothing shows.
+    pub fn has_languages(&self) -> bool {
+        self.has_languages
+    }
+
     /// A row of the answer has come.
     pub fn hear(&mut self, row: &str) {
         self.answer.push_str(row);
@@ -429,6 +436,7 @@ impl Probe {
         if let (Some(list), Some((catalog, at))) = (answer.libraries.as_deref(), self.asked) {
             let known = if defaults::is_foreign(list) { Libraries::Foreign } else { Libraries::Known };
             self.libraries = known(catalog, at);
+            self.has_languages = answer.has_languages;
         }
         // Another role than the one that the pool logs in as may not see all.
         let is_pools = answer.role.as_deref().is_none_or(|role| role == beginnings::NO_ROLE)
@@ -467,6 +475,7 @@ struct Answer {
     values: Option<Vec<u8>>,
     defaults: Option<Vec<u8>>,
     libraries: Option<Vec<u8>>,
+    has_languages: bool,
     /// The role that it works as.
     role: Option<Vec<u8>>,
     /// The custom settings that are empty strings.
@@ -503,6 +512,7 @@ impl Answer {
             values: None,
             defaults: None,
             libraries: None,
+            has_languages: false,
             role: None,
             empty: Vec::new(),
             begins: None,
@@ -521,6 +531,7 @@ impl Answer {
                 "values" => answer.values = Some(unhex(value)?),
                 "defaults" => answer.defaults = Some(unhex(value)?),
                 "libraries" => answer.libraries = Some(unhex(value)?),
+                "languages" => answer.has_languages = value == "others",
                 "role" => answer.role = Some(unhex(value)?),
                 "begins" => answer.begins = Some(unhex(value)?),
                 "empty" => {

@@ -20,6 +20,7 @@ versions!(
     every_way_to_set_is_seen,
     functions_by_other_names_are_seen,
     functions_are_seen_that_no_text_shows,
+    what_functions_keep_is_told_of,
     roles_are_settings,
     discard_all_lets_go,
     procedures_may_commit,
@@ -204,6 +205,41 @@ fn functions_are_seen_that_no_text_shows(version: Version) {
     }
     let mut session = Session::new(&gate);
     session.holds("SET sluice.gate_timeout = '5s'", "set=sluice.gate_timeout:5000");
+}
+
+fn what_functions_keep_is_told_of(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let other = "CREATE FUNCTION handles() RETURNS language_handler LANGUAGE c AS '$libdir/plpgsql', 'plpgsql_call_handler';
+         CREATE FUNCTION handles_inline(internal) RETURNS void LANGUAGE c AS '$libdir/plpgsql', 'plpgsql_inline_handler';
+         CREATE TRUSTED LANGUAGE other HANDLER handles INLINE handles_inline;
+         CREATE FUNCTION keeps() RETURNS int LANGUAGE other AS 'BEGIN RETURN 1; END';
+         CREATE FUNCTION keeps_row() RETURNS trigger LANGUAGE other AS 'BEGIN RETURN new; END';
+         CREATE FUNCTION plain() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
+         CREATE TABLE t (a int); GRANT ALL ON t TO app;
+         CREATE TRIGGER r BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION keeps_row()";
+    run(&mut gate.server.superuser(&gate.database.name), other);
+    let keeps = |sql: &str| {
+        let mut session = Session::new(&gate);
+        session.run(sql);
+        session.report.starts_with("pins=state")
+    };
+    let keeping = [
+        "SELECT keeps()",
+        "INSERT INTO t VALUES (1)",
+        "BEGIN; SELECT keeps(); ROLLBACK",
+        "DO LANGUAGE other 'BEGIN END'",
+        "SELECT query_to_xml('SELECT keeps()', true, true, '')",
+    ];
+    for sql in keeping {
+        assert!(keeps(sql), "{sql}");
+    }
+    for sql in ["SELECT plain()", "DO 'BEGIN END'", "DO LANGUAGE plpgsql 'BEGIN END'", "SELECT lower('A')"] {
+        assert!(!keeps(sql), "{sql}");
+    }
+    gate.set(&[("sluice.stateless_languages", "plperl, other")]);
+    for sql in keeping {
+        assert!(!keeps(sql), "{sql}");
+    }
 }
 
 fn a_new_session_holds_nothing(version: Version) {

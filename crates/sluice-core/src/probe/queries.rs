@@ -94,6 +94,12 @@ const LIBRARIES: &str = "\
         FROM pg_catalog.pg_proc p WHERE p.probin IS NOT NULL \
         AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid);";
 
+/// Whether there are languages whose functions may keep values in the session.
+const LANGUAGES: &str = "\
+    SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_language l \
+        WHERE pg_catalog.oidge(l.lanplcallfoid,16384::pg_catalog.oid) AND pg_catalog.namene(l.lanname,'plpgsql')) \
+        THEN 'languages=others' ELSE 'languages=own' END;";
+
 /// Has the rest of the probe run with these switched off, and says what they were. `jit` comes first.
 pub(super) fn put_switches(sql: &mut String, names: &[&str]) {
     let names = match names {
@@ -159,9 +165,10 @@ pub(super) fn put_beginnings(sql: &mut String, user: &str) {
     sql.push_str(&BEGINNINGS.replace("{user}", &quoted));
 }
 
-/// Asks for the libraries of functions.
+/// Asks for the libraries of functions, and for the languages.
 pub(super) fn put_libraries(sql: &mut String) {
     sql.push_str(LIBRARIES);
+    sql.push_str(LANGUAGES);
 }
 
 fn put_session(sql: &mut String, user: &str, customs: &BTreeSet<&str>, only: &str) {

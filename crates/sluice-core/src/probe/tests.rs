@@ -22,6 +22,7 @@ struct Session {
     probe: Probe,
     conf: &'static str,
     libraries: &'static [u8],
+    languages: &'static str,
     set: Vec<(&'static str, &'static str)>,
     /// The settings in place as far as the pool knows.
     profile: Profile,
@@ -36,6 +37,7 @@ impl Session {
             probe: Probe::default(),
             conf: "a",
             libraries: b"$libdir/hstore",
+            languages: "own",
             set: Vec::new(),
             profile: Profile::default(),
             start: Profile::default(),
@@ -106,6 +108,7 @@ impl Session {
         self.probe.hear(&row);
         if sql.contains("probin") {
             self.probe.hear(&format!("libraries={}", hex(self.libraries)));
+            self.probe.hear(&format!("languages={}", self.languages));
         }
     }
 
@@ -207,6 +210,18 @@ fn libraries_may_bring_settings() {
     let mut session = Session::new();
     session.libraries = b"$libdir/hstore\x01/usr/lib/frobnicate.so";
     assert_eq!((session.depths().as_str(), session.depths().as_str()), ("full", "full"));
+}
+
+#[test]
+fn languages_are_asked_for_with_the_libraries() {
+    let mut session = Session::seen();
+    assert!(!session.probe.has_languages());
+    session.languages = "others";
+    session.depths();
+    assert!(!session.probe.has_languages(), "the catalogs are the same");
+    session.catalog = 2;
+    session.depths();
+    assert!(session.probe.has_languages());
 }
 
 #[test]

@@ -280,6 +280,9 @@ impl ServerSession {
         match self.probe.conclude(circumstances(pool, &self.profile, &self.made), start) {
             Seen::Holding(holding) => {
                 self.has_closed = false;
+                if self.probe.has_languages() && self.effects.contains(Effects::ANYTHING) {
+                    self.effects.insert(Effects::SPENDS_SERVER);
+                }
                 // Their names stay, whoever acts on the rest.
                 self.add_made(holding.made.iter().map(String::as_str).chain(holding.profile.customs()));
                 self.report = Some(holding);

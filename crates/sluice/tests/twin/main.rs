@@ -29,6 +29,7 @@ mod ends;
 mod found;
 mod generate;
 mod ignored;
+mod kept;
 mod later;
 mod malformed;
 mod names;

@@ -33,6 +33,12 @@ pub(crate) struct Kind {
 }
 
 impl Place {
+    /// A connection string for the server itself.
+    pub(crate) fn conninfo(&self) -> String {
+        let server = &self.server;
+        format!("host={} port={} dbname=postgres user=app", server.socket_dir().display(), server.port())
+    }
+
     /// The one for that version, with the extension or without it.
     pub(crate) fn shared(version: Version, extension: bool) -> &'static Self {
         Self::of_kind(Kind { version, extension, tls: false })

@@ -298,7 +298,14 @@ fn beyond_probes(name: &str, ahead: &Lexer<'_>) -> Effects {
     let is_lasting = match name {
         "set_config" if shows_setting(ahead.clone()) => return Effects::empty(),
         "set_config" => return Effects::UNPROBEABLE,
-        "query_to_xml" | "query_to_xmlschema" | "query_to_xml_and_xmlschema" | "ts_stat" => {
+        "query_to_xml"
+        | "query_to_xmlschema"
+        | "query_to_xml_and_xmlschema"
+        | "ts_stat"
+        | "crosstab"
+        | "crosstab2"
+        | "crosstab3"
+        | "crosstab4" => {
             return run_text(ahead.clone());
         }
         // With three arguments, it runs no text.
