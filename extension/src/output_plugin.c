@@ -12,6 +12,11 @@
  * Here the plugin "sluice" is PostgreSQL's "pgoutput", which ends a transaction only
  * when a commit would not wait for its standbys any more.  Its words are pgoutput's,
  * so subscribers take a slot that has it like any other.
+ *
+ * A slot that was copied from another server lacks the snapshots of decoding that are
+ * in that one's files.  Decoding finds a consistent point by itself then, but perhaps
+ * behind where the subscriber is, where transactions are open for long; PostgreSQL
+ * leaves out what has committed up to there, and says nothing.  Here that is an error.
  */
 #include "postgres.h"
 
@@ -22,6 +27,7 @@
 #include "postmaster/interrupt.h"
 #include "replication/logical.h"
 #include "replication/output_plugin.h"
+#include "replication/snapbuild.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
@@ -38,6 +44,14 @@
 
 /* pgoutput's own. */
 static OutputPluginCallbacks pgoutput;
+
+/* A decoding that has begun: from where on it has to be consistent, and how it reads the log. */
+static struct
+{
+	LogicalDecodingContext *context;
+	XLogRecPtr	start;
+	XLogPageReadCB page_read;
+}			beginning;
 
 extern PGDLLEXPORT void _PG_output_plugin_init(OutputPluginCallbacks *callbacks);
 
@@ -99,6 +113,64 @@ await_standbys(XLogRecPtr end)
 	} while (!is_confirmed(end));
 }
 
+/*
+ * Where the subscriber is, from which on all has to be sent.  Nothing tells but
+ * whether something before a place is skipped.
+ */
+static XLogRecPtr
+start_of(const LogicalDecodingContext *context)
+{
+	XLogRecPtr	low = 0;
+	XLogRecPtr	high = PG_UINT64_MAX;
+
+	while (low < high)
+	{
+		XLogRecPtr	middle = low + (high - low) / 2;
+
+		if (SnapBuildXactNeedsSkip(context->snapshot_builder, middle))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/*
+ * Reads the log for a decoding that is not consistent yet.  It asks for more when it
+ * has done with the record before, as it has to for each one that ends behind what it
+ * was given: so nothing more is given than it wants.
+ */
+static int
+read_until_consistent(XLogReaderState *reader, XLogRecPtr page, int wanted, XLogRecPtr record, char *buffer)
+{
+	const LogicalDecodingContext *context = beginning.context;
+	int			count;
+
+	if (SnapBuildCurrentState(context->snapshot_builder) == SNAPBUILD_CONSISTENT)
+		reader->routine.page_read = beginning.page_read;
+	else if (reader->EndRecPtr > beginning.start)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("replication slot \"%s\" would leave out what was committed from %X/%X on",
+						NameStr(context->slot->data.name), LSN_FORMAT_ARGS(beginning.start)),
+				 errdetail("It was copied from another server while transactions were open, and can be read here only from behind their end."),
+				 errhint("Another server may have it whole. If none has, make the slot anew, and its subscription with copy_data.")));
+	count = beginning.page_read(reader, page, wanted, record, buffer);
+	return Min(count, wanted);
+}
+
+static void
+startup(LogicalDecodingContext *context, OutputPluginOptions *options, bool is_new)
+{
+	pgoutput.startup_cb(context, options, is_new);
+	if (is_new || SnapBuildCurrentState(context->snapshot_builder) == SNAPBUILD_CONSISTENT)
+		return;
+	beginning.context = context;
+	beginning.start = start_of(context);
+	beginning.page_read = context->reader->routine.page_read;
+	context->reader->routine.page_read = read_until_consistent;
+}
+
 /* A callback at the end of a transaction, or of its first half: pgoutput's, once the standbys have that. */
 #define BEHIND_STANDBYS(name) \
 static void \
@@ -147,6 +219,7 @@ _PG_output_plugin_init(OutputPluginCallbacks *callbacks)
 	init = (LogicalOutputPluginInit) load_external_function("pgoutput", "_PG_output_plugin_init", true, NULL);
 	init(&pgoutput);
 	*callbacks = pgoutput;
+	callbacks->startup_cb = startup;
 	/* That of 14 knows no transactions that are prepared. */
 	INSTEAD_OF(commit);
 	INSTEAD_OF(prepare);

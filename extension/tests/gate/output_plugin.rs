@@ -1,8 +1,9 @@
 //! The output plugin `sluice`: what pgoutput says, and nothing that synchronous standbys have not confirmed.
 
-use std::thread;
+use std::{fs, thread};
 
 use postgres::error::SqlState;
+use sluice_instance::StopMode;
 use sluice_testkit::{TestServer, Version, becomes, versions};
 
 use crate::server::{code, run};
@@ -11,6 +12,7 @@ versions!(
     what_it_says_is_what_pgoutput_says,
     a_transaction_comes_when_standbys_have_it,
     a_subscriber_may_be_what_commits_wait_for,
+    a_slot_that_would_leave_something_out_is_refused,
 );
 
 const SETTINGS: [(&str, &str); 7] = [
@@ -143,6 +145,53 @@ fn a_subscriber_may_be_what_commits_wait_for(version: Version) {
     subscriber.execute("ALTER SUBSCRIPTION s DISABLE");
     subscriber.execute("ALTER SUBSCRIPTION s SET (slot_name = NONE)");
     subscriber.execute("DROP SUBSCRIPTION s");
+}
+
+/// A slot that was copied from another server, as Patroni copies them, lacks the snapshots of decoding that this one had
+/// written. Then a prepared transaction may keep decoding from a beginning until something else has committed.
+fn a_slot_that_would_leave_something_out_is_refused(version: Version) {
+    let server = start(version);
+    let log = |text: &str| run(&mut server.superuser("postgres"), &format!("INSERT INTO t VALUES ({text})"));
+    let mut open = server.superuser("postgres");
+    run(&mut open, "BEGIN; SELECT txid_current()");
+    server.execute("CHECKPOINT");
+    let mut prepared = server.superuser("postgres");
+    for sql in ["BEGIN", "INSERT INTO t VALUES (1, 'prepared')", "PREPARE TRANSACTION 'one'"] {
+        run(&mut prepared, sql);
+    }
+    run(&mut open, "COMMIT");
+    server.execute("CHECKPOINT");
+    for plugin in ["pgoutput", "sluice"] {
+        server.value(&peek(plugin, "off").replace("_peek_", "_get_"));
+        log(&format!("{}, 'of a client'", if plugin == "sluice" { 2 } else { 3 }));
+        assert_ne!(server.value(&peek(plugin, "off")), "", "its own snapshots are there");
+    }
+    server.down(StopMode::Fast);
+    for snapshot in fs::read_dir(server.data().join("pg_logical/snapshots")).unwrap() {
+        fs::remove_file(snapshot.unwrap().path()).unwrap();
+    }
+    server.up();
+    log("4, 'of a client'");
+    let refused = || {
+        let error = server.superuser("postgres").query(&peek("sluice", "off"), &[]).expect_err("something is missing");
+        let error = error.as_db_error().expect("PostgreSQL says so").clone();
+        assert_eq!(*error.code(), SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "{error}");
+        assert!(error.message().starts_with("replication slot \"by_sluice\" would leave out"), "{error}");
+    };
+    // Decoding waits for what is open.
+    let mut client = server.superuser("postgres");
+    run(&mut client, "SET statement_timeout = '1s'");
+    assert_eq!(code(client.query(&peek("sluice", "off"), &[])), SqlState::QUERY_CANCELED);
+    server.execute("ROLLBACK PREPARED 'one'");
+    for text in ["5, 'of a client'", "6, 'of a client'"] {
+        server.execute("CHECKPOINT");
+        log(text);
+    }
+    let (theirs, of_client) = (server.value(&peek("pgoutput", "off")), hex("of a client"));
+    assert_eq!(theirs.matches(&of_client).count(), 2, "pgoutput leaves three out, and says nothing: {theirs}");
+    refused();
+    // Also when such snapshots have been written again.
+    refused();
 }
 
 fn hex(text: &str) -> String {
