@@ -30,6 +30,8 @@ pub struct Watch {
     pub(crate) undone: Option<Undone>,
     /// Since when.
     pub(crate) since: Time,
+    /// What a message that has not come whole does not end, as it does not in PostgreSQL, and since when.
+    pub(crate) beneath: Option<(Undone, Time)>,
     /// Bytes that have come since.
     bytes: usize,
     /// The time at which it is looked at.

@@ -98,7 +98,8 @@ pub(crate) static CLIENT_MESSAGE_TIMEOUT: Key<Time> = Key {
     meaning: "How long a client that has a server, or has sent more than 64 kB of a message that Sluice collects, \
               may leave that message unfinished before it is disconnected (SQLSTATE 08P01); every 64 kB that come \
               begin the time anew. No working network takes that long, and as long as this is shorter than \
-              `wait_timeout`, clients waiting for that server still get it.",
+              `wait_timeout`, clients waiting for that server still get it. A transaction, or a session that keeps its server, \
+              goes on being idle until the message has come whole, as in PostgreSQL, and its own limit may come first.",
 };
 
 pub(crate) static IDLE_TRANSACTION_TIMEOUT: Key<Time> = Key {

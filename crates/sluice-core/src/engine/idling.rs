@@ -31,13 +31,19 @@ impl Engine {
         let Some(server) = self.servers.get(server) else { return };
         let Role::Serving(id) = server.role else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
+        let limits = &self.snapshot.limits;
+        client.watch.beneath = beneath(client, server);
         let undone = undone(client, server);
-        let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(&self.snapshot.limits, undone)?)))
-        else {
+        let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(limits, undone)?))) else {
             client.watch.undone = None;
             return;
         };
         if let Some(at) = client.watch.note(now, undone, limit) {
+            self.timers.push(at, Timer::Client(id, client.serial));
+        }
+        if let Some((at, _)) = beneath_due(client, limits)
+            && client.watch.alarm.set(at)
+        {
             self.timers.push(at, Timer::Client(id, client.serial));
         }
     }
@@ -45,6 +51,7 @@ impl Engine {
     /// Bytes of a client have come that has no server.
     pub(super) fn watch_collected(&mut self, now: Time, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
+        client.watch.beneath = None;
         if !is_collected(client) {
             client.watch.undone = None;
         } else if let Some(at) = client.watch.note(now, Undone::Message, self.snapshot.limits.client_message_timeout) {
@@ -65,7 +72,9 @@ impl Engine {
             client.watch.undone = None;
         }
         let Some(limit) = limit_of(&self.snapshot.limits, undone) else { return };
-        let deadline = client.watch.since + limit;
+        let own = (client.watch.since + limit, undone);
+        let beneath = beneath_due(client, &self.snapshot.limits);
+        let (deadline, undone) = beneath.into_iter().fold(own, |own, it| if it.0 < own.0 { it } else { own });
         if client.watch.undone.is_none() {
             if let Some(server) = server {
                 self.watch(now, server);
@@ -172,6 +181,28 @@ fn undone(client: &Client, server: &Server) -> Option<Undone> {
     let is_quiet = !owes && says_nothing;
     let is_open = server.exchange.reported_status() != TransactionStatus::Idle || !server.exchange.is_closed();
     is_quiet.then_some(if is_open { Undone::Transaction } else { Undone::Session })
+}
+
+/// What a client has left undone beside a message that has not come whole, and since when: what it was idle in stays as
+/// it is until there is a whole one.
+fn beneath(client: &Client, server: &Server) -> Option<(Undone, Time)> {
+    let exchange = &server.exchange;
+    // A query that is passed on as it comes is owed an answer already.
+    let owes_it_only = client.stream.is_inside() && exchange.replies().client_requests() == 1;
+    let is_answered = !exchange.owes() || owes_it_only;
+    if !client.unfinished || server.stream.is_inside() || !exchange.is_closed() || !is_answered {
+        return None;
+    }
+    Some(match exchange.reported_status() {
+        TransactionStatus::Idle => (Undone::Session, exchange.ready_at().max(client.rest.since())),
+        _ => (Undone::Transaction, exchange.ready_at()),
+    })
+}
+
+/// The time by which that has to have come to its end.
+fn beneath_due(client: &Client, limits: &Limits) -> Option<(Time, Undone)> {
+    let (undone, since) = client.watch.beneath?;
+    Some((since + limit_of(limits, undone)?, undone))
 }
 
 fn limit_of(limits: &Limits, undone: Undone) -> Option<Duration> {

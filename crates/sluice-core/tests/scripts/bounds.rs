@@ -181,9 +181,13 @@ fn there_are_no_more_pools_than_may_be() {
 
 /// A table with two clients and one server, and limits that are to be felt.
 fn impatient(settings: PoolSettings) -> (Table, [Side; 2], Side) {
+    impatient_with(settings, Duration::from_secs(10))
+}
+
+fn impatient_with(settings: PoolSettings, idle_transaction: Duration) -> (Table, [Side; 2], Side) {
     let times = Limits {
         client_message_timeout: Duration::from_secs(20),
-        idle_transaction_timeout: Some(Duration::from_secs(10)),
+        idle_transaction_timeout: Some(idle_transaction),
         rewritten_message_bytes: 1 << 20,
         ..limits()
     };
@@ -198,7 +202,7 @@ fn half_a_message_holds_a_server_for_a_time() {
     let whole = query(&format!("SELECT '{}'", "x".repeat(600)));
     // One that passes as it comes, and one that is collected.
     for (message, cut) in [(&whole, 300), (&parse("a", "SELECT 1"), 7)] {
-        let (mut table, [client, other], server) = impatient(one());
+        let (mut table, [client, other], server) = impatient_with(one(), Duration::from_secs(60));
         // The first statement is why it has a server at all.
         table.says(client, &[query("BEGIN READ WRITE"), message[..cut].to_vec()].concat());
         table.says(server, &answers("C(BEGIN) Z(T)"));
@@ -217,6 +221,39 @@ fn half_a_message_holds_a_server_for_a_time() {
         table.says(next, &answers("C(SELECT 1) Z(I)"));
         assert_eq!(table.hears(other), "C(SELECT 1) Z(I)");
     }
+}
+
+#[test]
+fn half_a_message_does_not_prolong_an_idle_transaction() {
+    let whole = query(&format!("SELECT '{}'", "x".repeat(600)));
+    for (message, cut) in [(&whole, 3), (&whole, 300), (&parse("a", "SELECT 1"), 7)] {
+        for comes_later in [false, true] {
+            let (mut table, [client, _], server) = impatient(one());
+            table.says(client, &query("BEGIN READ WRITE"));
+            if !comes_later {
+                table.says(client, &message[..cut]);
+            }
+            // That is the server's time.
+            table.passes(Duration::from_secs(5));
+            table.says(server, &answers("C(BEGIN) Z(T)"));
+            table.passes(Duration::from_secs(6));
+            if comes_later {
+                table.says(client, &message[..cut]);
+            }
+            table.passes(Duration::from_millis(3_900));
+            assert!(!table.is_closed(client), "{cut} {comes_later}");
+            table.passes(Duration::from_millis(100));
+            assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(25P03)", "{cut} {comes_later}");
+        }
+    }
+    let (mut table, [client, _], server) = impatient(one());
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.says(client, &whole[..300]);
+    table.passes(Duration::from_secs(9));
+    table.says(client, &whole[300..]);
+    table.passes(Duration::from_secs(30));
+    assert!(!table.is_closed(client));
 }
 
 #[test]
