@@ -64,8 +64,11 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let only = section.read(&schema::KNOWN_USERS_ONLY).given().filter(|(only, _)| *only).map(|(_, offset)| offset);
     let file = users_file.given().map(|(path, offset)| (section.source().resolve(&path), offset));
     let mut known = file.as_ref().map(|(path, offset)| read_users_file(section, path, *offset)).unwrap_or_default();
+    let without_secret = section.read_list(&schema::USERS_WITHOUT_SECRET, schema::USERS_WITHOUT_SECRET.kind.count_max);
+    let without_secret: Vec<_> = without_secret.value().unwrap_or_default().into_iter().map(|(user, _)| user).collect();
+    known.extend(without_secret.iter().cloned());
     if let Some(offset) = only {
-        check_known_users(section, offset, (has_file, known.is_empty()), &lookup_section);
+        check_known_users(section, offset, known.is_empty(), &lookup_section);
     }
     let (lookup, lookup_database) = lookup.unzip();
     let users_file = file.map(|(path, _)| path);
@@ -83,7 +86,7 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     };
     let known_users_only = only.is_some();
     Auth {
-        config: AuthConfig { policy, users_file, lookup, known_users_only },
+        config: AuthConfig { policy, users_file, without_secret, lookup, known_users_only },
         lookup_database: lookup_database.flatten(),
     }
 }
@@ -195,12 +198,12 @@ fn read_users_file(section: &Section<'_>, path: &Path, offset: usize) -> BTreeSe
 }
 
 /// Checks that it is known who the users are that are let in alone.
-fn check_known_users(section: &Section<'_>, offset: usize, (has_file, is_empty): (bool, bool), lookup: &Section<'_>) {
+fn check_known_users(section: &Section<'_>, offset: usize, is_empty: bool, lookup: &Section<'_>) {
     if lookup.is_given() {
         let what = "the users of [auth.lookup] are known one by one only, when they are asked for their passwords";
         let remedy = "leave it out, and have passwords asked for; or list the users in a users_file";
         section.note(&schema::KNOWN_USERS_ONLY, offset, Fault::new(what, remedy));
-    } else if !has_file || is_empty {
+    } else if is_empty {
         let fault = Fault::new("nobody is let in: no user is known", "list the users in users_file");
         section.source().warn(offset, schema::AUTH.path_of(schema::KNOWN_USERS_ONLY.name), fault);
     }

@@ -114,6 +114,8 @@ pub struct AuthConfig {
     pub policy: Policy,
     /// A file with a line `"user" "secret"` each; the secret is a SCRAM verifier, an MD5 hash or a plain password.
     pub users_file: Option<PathBuf>,
+    /// Users who have no secret, unless the file has one.
+    pub without_secret: Vec<String>,
     /// The look-up of the secrets of users that are not in the file.
     pub lookup: Option<LookupConfig>,
     /// Whether only users are let in who stand in the file of secrets, even where nobody is asked for one. The policy's

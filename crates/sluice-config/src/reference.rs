@@ -262,7 +262,7 @@ there.
 
 | method | |
 |---|---|
-| `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only. With `known_users_only`, a rule of `trust`, `cert` or `peer` turns away whoever is not in `users_file`, as PgBouncer does |
+| `trust`, `reject` | as in PostgreSQL; `trust_anyone` is for `method` only. With `known_users_only`, a rule of `trust`, `cert` or `peer` turns away whoever is not in `users_file` or `users_without_secret`, as PgBouncer does |
 | `md5`, `scram-sha-256` | by the secrets of `users_file` or `[auth.lookup]` |
 | `cert` | the certificate's common name is the user, or a map's; needs `[tls]` with `client_ca_file` |
 | `peer` | the system's user who has connected to the Unix socket is the user, or a map's |

@@ -27,6 +27,9 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
             if let Some((user, secret)) = of_console(config, look_up) {
                 listed.entry(user).or_insert(Some(secret));
             }
+            for user in &config.auth.without_secret {
+                listed.entry(user.clone()).or_insert(None);
+            }
             look_up_of(config, look_up, listed)
         }
         None => Users::Listed(listed.filter_map(|(user, secret)| Some((user, secret?))).collect()),

@@ -39,6 +39,7 @@ impl Conversion {
                 return;
             }
             "cert" => {
+                self.asks_otherwise = true;
                 let what = "with PgBouncer by a certificate of their name, and never by \
                             the Unix socket; here by a password, scram-sha-256, besides any certificate. For the former, \
                             have hba_file under [auth] name a file with the line \"hostssl all all all cert\" in place of \
@@ -48,6 +49,7 @@ impl Conversion {
                 "scram-sha-256"
             }
             "pam" => {
+                self.asks_otherwise = true;
                 let what = "it has no counterpart yet, and scram-sha-256 stands in its place: \
                             whoever PAM would refuse gets in by a secret of auth_file, or of auth_user's look-up";
                 self.first(Some(entry.line), &entry.key, what);
@@ -255,7 +257,7 @@ pub(super) fn refusals(document: &DocumentMut, ini: &Path) -> Vec<Note> {
 }
 
 /// Lines of a file in words; not all of many.
-fn place_of(lines: &[usize], file: &Path) -> String {
+pub(super) fn place_of(lines: &[usize], file: &Path) -> String {
     let shown: Vec<_> = lines.iter().take(LINES_MAX).map(ToString::to_string).collect();
     let more = if lines.len() > LINES_MAX { ", …" } else { "" };
     let word = if lines.len() == 1 { "line" } else { "lines" };
@@ -263,11 +265,11 @@ fn place_of(lines: &[usize], file: &Path) -> String {
 }
 
 /// The path that a file means when it names another.
-fn beside(file: &Path, named: &Path) -> PathBuf {
+pub(super) fn beside(file: &Path, named: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(named)
 }
 
-fn read(file: &Path) -> Result<String, String> {
+pub(super) fn read(file: &Path) -> Result<String, String> {
     let (bytes, _) = files::read(file, BYTES_MAX).map_err(|fault| fault.what)?;
     String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8 text", file.display()))
 }

@@ -42,6 +42,14 @@ impl Conversion {
     pub(super) fn lookup(&mut self) -> bool {
         let of_all = KEYS.map(|(_, key)| self.lookup.get(key).and_then(Item::as_str).map(str::to_owned));
         let mut lookups = std::mem::take(&mut self.lookups);
+        if self.knows_no_users {
+            if of_all[0].is_some() || lookups.iter().any(|it| it.user().is_some()) {
+                let what = "with auth_type = any nobody is looked up, as with PgBouncer";
+                self.say(None, "auth_user", what, false);
+            }
+            self.lookup.clear();
+            return false;
+        }
         for it in &mut lookups {
             for (own, of_all) in it.values.iter_mut().zip(&of_all) {
                 if own.is_none() {

@@ -6,6 +6,7 @@
 mod access;
 mod hba;
 mod ini;
+mod known;
 mod lookup;
 mod secrets;
 mod settings;
@@ -24,7 +25,7 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::report::{Fault, Problem, Report};
 
-use access::refusals;
+use access::{place_of, refusals};
 use ini::Entry;
 use lookup::OfDatabase;
 use settings::{Counterpart, Kind, counterpart, meaning_of_zero};
@@ -59,8 +60,10 @@ pub struct Note {
 ///
 /// All that is wrong with the file, or that Sluice can't be told.
 pub fn convert(path: &Path) -> Result<Converted, Report> {
-    let entries = ini::that_count(ini::read(path).map_err(|problem| Report::new(vec![problem]))?);
+    let contents = ini::read(path).map_err(|problem| Report::new(vec![problem]))?;
+    let entries = ini::that_count(contents.entries);
     let mut conversion = Conversion::default();
+    conversion.restarts(&contents.restarts);
     for entry in &entries {
         match entry.section.as_str() {
             "pgbouncer" => conversion.setting(entry),
@@ -89,12 +92,16 @@ struct Conversion {
     lookups: Vec<OfDatabase>,
     each_database: Table,
     users: Vec<Table>,
+    /// The users that it names besides those of `auth_file`.
+    known: known::Known,
     listen_addr: Option<String>,
     listen_port: Option<u16>,
     /// `auth_type = hba`, if rules count.
     by_rules: Option<Entry>,
     /// It has `auth_type = any`: users need not be known.
     knows_no_users: bool,
+    /// It asks for certificates, or PAM, for which passwords stand in.
+    asks_otherwise: bool,
     /// The `unix_socket_mode`, if it keeps local users from the socket.
     socket_mode: Option<Entry>,
     /// It has no address to listen on, and gets one.
@@ -182,6 +189,28 @@ impl Conversion {
         }
     }
 
+    /// Says which lines do not count, since `[pgbouncer]` begins once more behind them.
+    fn restarts(&mut self, restarts: &[ini::Restart]) {
+        for ini::Restart { line, forgotten } in restarts {
+            let mut places: Vec<(&Path, Vec<usize>)> = Vec::new();
+            for entry in forgotten {
+                match places.iter_mut().find(|(file, _)| *file == entry.file) {
+                    Some((_, lines)) => lines.push(entry.line),
+                    None => places.push((&entry.file, vec![entry.line])),
+                }
+            }
+            let places: Vec<_> = places.iter().map(|(file, lines)| place_of(lines, file)).collect();
+            if !places.is_empty() {
+                let what = format!(
+                    "begins once more, and PgBouncer gives all settings but auth_file, auth_user and a few others \
+                     their defaults there. So what stands before it does not count: {}",
+                    places.join("; ")
+                );
+                self.say(Some(*line), "[pgbouncer]", what, false);
+            }
+        }
+    }
+
     /// A setting of `[pgbouncer]`.
     fn setting(&mut self, entry: &Entry) {
         let text = entry.value.as_str();
@@ -262,10 +291,8 @@ impl Conversion {
             return self.wrong(entry, "not a connection string", "write host=… port=… dbname=…");
         };
         let of_name = |database: &Table| database.get("name").and_then(Item::as_str) == Some(&entry.key);
-        if self.databases.extract_if(.., |database| of_name(database)).count() > 0 {
-            self.note(entry, "stands here once more: of several lines with one name, the last one counts");
-            self.lookups.retain(|it| it.database != entry.key);
-        }
+        let before = self.databases.extract_if(.., |database| of_name(database)).last();
+        self.lookups.retain(|it| it.database != entry.key);
         let (mut database, mut pool) = (Table::new(), Table::new());
         let mut lookup = OfDatabase::new(entry);
         database.insert("name", value(entry.key.as_str()));
@@ -304,7 +331,12 @@ impl Conversion {
                         database.insert(name, converted.into());
                     }
                 }
-                "auth_user" | "auth_query" | "auth_dbname" => lookup.take(key, text),
+                "auth_user" | "auth_query" | "auth_dbname" => {
+                    if key == "auth_user" && !text.is_empty() {
+                        self.known.askers.insert(text.clone());
+                    }
+                    lookup.take(key, text);
+                }
                 key => {
                     let why = match (key, counterpart(key)) {
                         ("reserve_pool", _) => "there is no reserve: make the pool larger",
@@ -322,6 +354,9 @@ impl Conversion {
             database.remove("password");
             self.note(entry, "password: has no effect without user, and is left out");
         }
+        if let Some(before) = before {
+            self.stands_again(entry, &before, &mut database);
+        }
         if !pool.is_empty() {
             database.insert("pool", pool.into());
         }
@@ -329,28 +364,21 @@ impl Conversion {
         self.lookups.push(lookup);
     }
 
-    /// A line of `[users]`.
-    fn user(&mut self, entry: &Entry) {
-        let Some(parts) = ini::parts(&entry.value) else {
-            return self.wrong(entry, "not a list of settings", "write max_user_connections=…");
-        };
-        let mut user = Table::new();
-        for (key, text) in &parts {
-            match (key.as_str(), counterpart(key)) {
-                ("max_user_connections" | "max_user_client_connections", Some(Counterpart::Key(_, name, kind))) => {
-                    let name = name.strip_suffix("_per_user").unwrap_or(name);
-                    match self.value(entry, key, &kind, text) {
-                        Some(converted) => _ = user.insert(name, converted.into()),
-                        None => self.note(entry, &format!("{key}: that of all users holds for this one, too")),
-                    }
-                }
-                _ => self.note(entry, &format!("{key}: is not for single users")),
+    /// A database that has a line before, of which PgBouncer keeps the user with its password if the new one has none
+    /// (`parse_database` in its `loader.c`); nothing of that for all others (`*`).
+    fn stands_again(&mut self, entry: &Entry, before: &Table, database: &mut Table) {
+        let again = "stands here once more: of several lines with one name, the last one counts";
+        let keeps = entry.key != "*" && !database.contains_key("user") && before.contains_key("user");
+        if !keeps {
+            return self.note(entry, again);
+        }
+        for key in ["user", "password"] {
+            if let Some(kept) = before.get(key) {
+                database.insert(key, kept.clone());
             }
         }
-        if !user.is_empty() {
-            user.insert("name", value(entry.key.as_str()));
-            self.users.push(user);
-        }
+        let user = before.get("user").and_then(Item::as_str).unwrap_or_default();
+        self.note(entry, &format!("{again}, but for user, which stays {user:?}, as PgBouncer has it"));
     }
 
     /// The addresses to listen on.
@@ -387,28 +415,6 @@ impl Conversion {
         addresses
     }
 
-    /// Users that are not asked for a password have to be known, too, as PgBouncer wants it of all users.
-    fn known_users(&mut self) {
-        let is_trust = self.auth.get("method").and_then(Item::as_str) == Some("trust");
-        let has_rules = self.auth.contains_key("hba_file");
-        if self.lookup.is_empty() {
-            if (is_trust && !self.knows_no_users) || has_rules {
-                self.auth.insert("known_users_only", value(true));
-            }
-        } else if is_trust {
-            self.auth.insert("method", value("md5"));
-            let what = "trust lets in users whom auth_query finds, without a password; Sluice looks nobody up who need not \
-                        prove anything, so it asks for passwords: method = \"md5\" under [auth]. To ask for none, replace \
-                        [auth.lookup] by users_file and known_users_only = true";
-            self.say(None, "auth_type", what, true);
-        } else if has_rules {
-            let what = "by a rule of trust, cert or peer, PgBouncer lets in only users \
-                        whom auth_query finds, and Sluice whoever the rule is for, in a database with user as that role. \
-                        Have such rules name their users, or ask for passwords";
-            self.first(None, "auth_hba_file", what);
-        }
-    }
-
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
@@ -442,7 +448,7 @@ impl Conversion {
         }
         self.reset();
         self.rules();
-        self.known_users();
+        self.known_users(path);
         self.trust(&listen);
         self.widened();
         self.read_otherwise(path);

@@ -150,6 +150,20 @@ fn of_lines_with_one_name_the_last_counts() {
     let [_, a] = &config.databases[..] else { panic!("{:?}", config.databases) };
     assert_eq!((&a.server, a.pool.size), (&ServerAddress::Tcp { host: "y".to_owned(), port: 5432 }, 20));
     assert_said(&notes, &[(4, "the last one counts")]);
+    // PgBouncer keeps the user, with its password, if none is given.
+    let (config, notes) = converted(&format!(
+        "[databases]\na = host=x user=own password=p\na = password=q\nb = user=own password=p\nb = user=other\n\
+         * = user=own\n* = host=x\n[pgbouncer]\nauth_type = trust\nlisten_addr = 127.0.0.1\n{SAYING_LESS}"
+    ));
+    let user = |it: &crate::DatabaseConfig| (it.user.clone(), it.password.as_ref().map(|it| it.0.clone()));
+    let users: Vec<_> = config.databases.iter().map(user).collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(users, [(text("own"), text("p")), (text("other"), None), (None, None)]);
+    let last = "the last one counts";
+    assert_said(
+        &notes,
+        &[(3, "password: has no effect"), (3, "but for user, which stays \"own\""), (5, last), (7, last)],
+    );
 }
 
 #[test]
@@ -248,7 +262,6 @@ fn of_settings_with_one_name_the_last_counts_also_where_it_is_empty() {
     let (config, notes) = converted(
         "[databases]\na = host=x user=own\n[pgbouncer]\nauth_type = any\nlisten_addr = 127.0.0.1\n\
          admin_users = ann\nstats_users = bob\nauth_user = asks\nauth_hba_file = hba.conf\nlisten_port = none\n\
-         [databases]\nb = host=x\n[pgbouncer]\n\
          admin_users =\nstats_users = carl\nauth_user =\nauth_hba_file =\nlisten_port = 6433\nauth_type = trust\n\
          unix_socket_dir = /run/pool\nquery_wait_timeout = 9\n",
     );
@@ -458,21 +471,6 @@ fn what_is_wrong_is_said_at_once() {
         .map(|problem| problem.position.map(|position| position.line))
         .collect();
     assert_eq!(lines, [Some(2), Some(4), Some(5), Some(6), Some(8)]);
-}
-
-#[test]
-fn a_file_of_users_stays_beside_a_look_up() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let settings = "listen_addr = 127.0.0.1\nauth_type = md5\nauth_file = users.txt\nauth_user = asks\n";
-    std::fs::write(file.path(), format!("[databases]\na =\n[pgbouncer]\n{settings}admin_users = dba\n")).unwrap();
-    let converted = convert(file.path()).unwrap();
-    assert!(
-        converted.toml.contains("method = \"md5\"\nusers_file = \"users.txt\"\n\n[auth.lookup]\n"),
-        "{}",
-        converted.toml
-    );
-    let first = &converted.notes[0];
-    assert!(first.widens && first.key == "admin_users", "{first:?}");
 }
 
 #[test]

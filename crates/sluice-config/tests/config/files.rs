@@ -247,6 +247,9 @@ fn only_known_users_are_believed_where_the_file_says_so() {
     let trust = load("method = \"trust\"\nusers_file = \"users.txt\"\nknown_users_only = true").expect("valid");
     assert_eq!(methods(&trust), ["trust", "-", "trust", "-", "-"]);
     assert!(trust.warnings.is_empty(), "{:?}", trust.warnings);
+    let more = load(&format!("{by_rules}\nknown_users_only = true\nusers_without_secret = [\"bob\"]")).expect("valid");
+    assert_eq!(methods(&more), ["trust", "trust", "md5", "trust", "md5"]);
+    assert_eq!(more.auth.without_secret, ["bob"]);
     // Other users are other rules, and a reload sees it.
     write(&folder.join("users.txt"), b"\"ann\" \"secret\"\n\"bob\" \"secret\"\n", 0o600);
     let again = load(&format!("{by_rules}\nknown_users_only = true")).expect("valid");

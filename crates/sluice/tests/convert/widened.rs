@@ -60,7 +60,8 @@ impl Pair {
                  [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir = {folder}\n{}\n",
                 settings.replace('@', &folder),
             );
-            let text = text.replace("ASKS", &asks);
+            let text = text.replace("ASKS", &asks).replace("ROLE", role).replace("HOST", &host);
+            let text = text.replace("PORT", &port.to_string());
             write_for_postgres(path, &text, &owner);
         }
         let toml = place.path().join("sluice.toml");
@@ -252,4 +253,87 @@ fn by_rules_that_are_not_there() {
         let pair = Pair::start(&format!("auth_file = @/users.txt\n{settings}"), &files);
         assert!(pair.running.is_none(), "{settings}");
     }
+}
+
+#[test]
+fn by_sections_that_come_twice() {
+    let files = [
+        ("users.txt", USERS),
+        ("more.ini", "[pgbouncer]\nauth_type = any\n"),
+        ("then.ini", "[pgbouncer]\nauth_type = trust\n"),
+    ];
+    let place = "listen_addr = 127.0.0.1\nlisten_port = PORT\nunix_socket_dir = @\n";
+    let (any, file) = ("auth_type = any\nadmin_users = bob\n", "auth_file = @/users.txt\n");
+    for (settings, user, password, expected) in [
+        // All but the file of users is forgotten.
+        (format!("{any}{file}[pgbouncer]\n{place}"), "ann", "wrong", [false; 2]),
+        (format!("{any}{file}[pgbouncer]\n{place}"), "ann", "secret", [true; 2]),
+        (format!("{any}{file}[users]\n[pgbouncer]\n{place}auth_type = trust"), "x", "", [false; 2]),
+        (format!("%include @/more.ini\n[databases]\n[pgbouncer]\n{place}{file}"), "ann", "", [false; 2]),
+        // What is included is in force afterwards.
+        (format!("{file}auth_type = md5\n%include @/then.ini\n{place}"), "ann", "wrong", [true; 2]),
+    ] {
+        let pair = Pair::start(&settings, &files);
+        assert_eq!(pair.lets_in(user, password, "forced", false), expected, "{settings}");
+        assert_eq!(pair.said, [""; 0], "{settings}");
+    }
+}
+
+#[test]
+fn by_lines_of_users() {
+    let query = "auth_user = ASKS\nauth_query = SELECT rolname, 'md5' || md5('secret' || rolname) FROM pg_roles \
+                 WHERE rolname = $1\n";
+    let section = "[users]\nbob = pool_mode=session\ndora = max_user_connections=3\ndora = pool_mode=session\n";
+    let files = [("users.txt", "\"ann\" \"secret\"\n"), ("hba.conf", "host all all 127.0.0.1/32 trust\n")];
+    let hba = "auth_type = hba\nauth_hba_file = @/hba.conf\n";
+    for (settings, user, password, expected) in [
+        ("auth_type = trust\n", "dora", "", [true; 2]),
+        ("auth_type = trust\n", "ann", "", [true; 2]),
+        ("auth_type = trust\n", "ghost", "", [false; 2]),
+        (hba, "dora", "", [true; 2]),
+        (hba, "ghost", "", [false; 2]),
+        ("auth_type = md5\n", "dora", "", [false; 2]),
+    ] {
+        let pair = Pair::start(&format!("{settings}auth_file = @/users.txt\n{section}"), &files);
+        assert_eq!(pair.lets_in(user, password, "forced", false), expected, "{settings} {user}");
+        assert_eq!(pair.said, [""; 0], "{settings}");
+    }
+    for method in ["md5", "scram-sha-256"] {
+        let query = if method == "md5" { query } else { "auth_user = postgres\n" };
+        let settings = format!("auth_type = {method}\nauth_file = @/users.txt\n{query}");
+        let pair = Pair::start(&format!("{settings}[users]\nROLE = pool_mode=session\n"), &files);
+        // It would be found.
+        assert_eq!(pair.lets_in(&pair.role, "secret", "forced", false), [false; 2], "{method}");
+        assert_eq!(pair.lets_in("ann", "secret", "forced", false), [true; 2], "{method}");
+        assert_eq!(pair.notes.iter().filter(|note| note.contains("can't log in by password")).count(), 1, "{method}");
+        let pair = Pair::start(&settings, &files);
+        assert_eq!(pair.lets_in(&pair.role, "secret", "forced", false), [method == "md5"; 2], "{method}");
+    }
+}
+
+#[test]
+fn by_a_look_up_that_any_name_does_without() {
+    let pair = Pair::start("auth_type = any\nauth_file = @/users.txt\nauth_user = ASKS", &[("users.txt", USERS)]);
+    for (user, password) in [("ghost", ""), ("ann", "wrong"), ("ann", "secret")] {
+        assert_eq!(pair.lets_in(user, password, "forced", false), [true; 2], "{user}");
+    }
+    assert_eq!(pair.notes.iter().filter(|note| note.contains("asks for passwords")).count(), 0, "{:?}", pair.notes);
+}
+
+#[test]
+fn by_lines_of_one_database() {
+    let again = "auth_type = trust\nauth_file = @/users.txt\n[databases]\nforced = HOST dbname=postgres\n\
+                 own = HOST user=ASKS\n";
+    let pair = Pair::start(again, &[("users.txt", USERS)]);
+    for (name, at, role) in [("forced", "postgres", pair.role.clone()), ("own", "", format!("{}_asks", pair.role))] {
+        let answers = pair.ports.map(|port| super::answer(port, "ann", "", name));
+        if at.is_empty() {
+            // There is no database of that name.
+            assert_eq!(answers.map(|answer| answer.starts_with("refused")), [true; 2], "{role}");
+        } else {
+            assert_eq!(answers, [format!("{at} {role} x"), format!("{at} {role} x")]);
+        }
+    }
+    let kept = pair.notes.iter().filter(|note| note.contains("but for user, which stays")).count();
+    assert_eq!(kept, 1, "{:?}", pair.notes);
 }
