@@ -24,6 +24,7 @@ mod disk;
 mod endpoint;
 mod event;
 mod files;
+mod kept_settings;
 mod name;
 mod orphans;
 mod pid_file;

@@ -152,6 +152,80 @@ fn one_node_becomes_three_and_one_again() {
     assert_eq!((data.join("pgdata/PG_VERSION").exists(), copies.count()), (true, 2));
 }
 
+#[test]
+fn settings_and_slots_go_along() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut three = Up::start(&mut up(&data, 3));
+    let typed = three.line("PGPASSFILE=");
+    three.ready();
+    let settings = ["wal_level=logical", "max_prepared_transactions=50", "work_mem=7MB", "statement_timeout=70s"];
+    let settings = settings.map(|setting| format!("postgresql.parameters.{setting}"));
+    let settings: Vec<&str> = ["config", "set"].into_iter().chain(settings.iter().map(String::as_str)).collect();
+    let said = cluster(&data, &settings);
+    assert!(said.contains("sluice cluster restart --pending"), "{said}");
+    cluster(&data, &["restart", "--pending"]);
+    let slot = ["type=logical", "database=sluice", "plugin=pgoutput"].map(|it| format!("slots.warehouse.{it}"));
+    cluster(&data, &["config", "set", &slot[0], &slot[1], &slot[2]]);
+    let slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'warehouse'";
+    eventually("the primary has the slot", || ask(&typed, slots) == "1\n");
+    let prepare = |typed: &str, name: &str| {
+        ask(typed, &format!("BEGIN; CREATE TABLE {name} (id int); PREPARE TRANSACTION '{name}'"))
+    };
+    let said = prepare(&typed, "kept");
+    assert!(said.contains("PREPARE TRANSACTION"), "{said}");
+    stop(three, &data);
+
+    // What PostgreSQL would not start on is not moved.
+    let lowered = |lines: &str| {
+        for node in ["node1", "node2", "node3"] {
+            let conf = data.join(node).join("pgdata/postgresql.base.conf");
+            let text = fs::read_to_string(&conf).unwrap();
+            fs::write(&conf, text.split("# LOWERED").next().unwrap().to_owned() + lines).unwrap();
+        }
+    };
+    for line in ["max_prepared_transactions = 0", "wal_level = replica"] {
+        lowered(&format!("# LOWERED\n{line}\n"));
+        let said = failure(&mut up(&data, 1));
+        assert!(said.contains(line.split(' ').next().unwrap()) && said.contains("postgresql.base.conf"), "{said}");
+        assert!(said.contains("nothing is moved") && !data.join("pgdata").exists(), "{said}");
+    }
+    lowered("# LOWERED\nwork_mem = 9MB\n");
+
+    let mut one = Up::start(&mut up(&data, 1));
+    let typed = one.line("PGPASSFILE=");
+    one.ready();
+    let shows = "SELECT string_agg(setting, ' ' ORDER BY name) FROM pg_settings \
+                 WHERE name IN ('max_prepared_transactions', 'statement_timeout', 'wal_level', 'work_mem')";
+    // Its own file wins.
+    assert_eq!(ask(&typed, shows), "50 70000 logical 9216\n");
+    assert_eq!(ask(&typed, slots), "1\n");
+    assert_eq!(ask(&typed, "COMMIT PREPARED 'kept'"), "COMMIT PREPARED\n");
+    assert_eq!(ask(&typed, "SELECT count(*) FROM kept"), "0\n");
+    stop(one, &data);
+    let conf = data.join("pgdata/postgresql.conf");
+    let text = fs::read_to_string(&conf).unwrap();
+    fs::write(&conf, text + "max_prepared_transactions = 60\n").unwrap();
+    let mut one = Up::start(&mut up(&data, 1));
+    let typed = one.line("PGPASSFILE=");
+    one.ready();
+    assert_eq!(ask(&typed, shows), "60 70000 logical 9216\n");
+    prepare(&typed, "later");
+    stop(one, &data);
+
+    let mut three = Up::start(&mut up(&data, 3));
+    let typed = three.line("PGPASSFILE=");
+    three.ready();
+    assert_eq!(ask(&typed, shows), "60 70000 logical 9216\n");
+    assert_eq!(ask(&typed, slots), "1\n");
+    assert_eq!(ask(&typed, "COMMIT PREPARED 'later'"), "COMMIT PREPARED\n");
+    assert_eq!(ask(&typed, "SELECT count(*) FROM later"), "0\n");
+    assert!(!data.join("cluster-settings.json").exists());
+    let said = cluster(&data, &["config", "--json"]);
+    assert!(said.contains("statement_timeout") && said.contains("warehouse") && !said.contains("work_mem"), "{said}");
+    stop(three, &data);
+}
+
 /// Ctrl-C while nodes start: none of their programs is left when the command has ended.
 fn is_interrupted(data: &Path) {
     for line in ["starting etcd3", "starting node2"] {

@@ -219,6 +219,23 @@ pub enum ClusterError {
         /// The number of nodes with data.
         nodes: usize,
     },
+    /// PostgreSQL would not start on its data as one node.
+    #[error(
+        "as one node, PostgreSQL would not start on {}: {lack}\n\
+         nothing is moved: set {remedy} at the end of {} (and see that no ALTER SYSTEM sets it lower), or \
+         start several nodes once more and remove what needs it",
+        pgdata.display(), file.display()
+    )]
+    Needs {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// The setting, its value by the server's files, and what needs more.
+        lack: String,
+        /// The setting as it would do.
+        remedy: String,
+        /// The server's own file.
+        file: PathBuf,
+    },
     /// `pg_controldata` does not say what it should.
     #[error("pg_controldata can't read {}: {why}", pgdata.display())]
     Control {

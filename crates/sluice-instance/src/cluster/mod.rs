@@ -51,6 +51,7 @@ mod folder;
 mod host;
 mod keeper;
 mod known;
+mod needs;
 mod patroni;
 mod ports;
 mod prepare;
@@ -110,6 +111,7 @@ use crate::{
     data_dir::{DataDir, DataDirSpec},
     endpoint::Endpoint,
     event::{Event, Observer},
+    kept_settings::KeptSettings,
     stop_mode::StopMode,
     tuning::Tuning,
 };
@@ -265,7 +267,9 @@ impl Cluster {
             self.wait_leader(deadline)?;
             roles::make(&self.data_dir, &self.endpoint(0), Some(&self.secrets))?;
             state.is_formed = true;
-            state.write(self.data_dir.root())?;
+            let root = self.data_dir.root();
+            state.write(root)?;
+            KeptSettings::remove(root).map_err(ClusterError::io("remove the settings of former nodes in", root))?;
         }
         for node in 0..self.nodes.len() {
             self.start_node(node)?;

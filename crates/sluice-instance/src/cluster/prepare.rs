@@ -9,11 +9,13 @@ use std::{
     },
 };
 
+use serde_json::Value;
+
 use super::{
     ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdClient, EtcdMember, Node, NodeKeeper, Secrets, Slot, State,
     Surroundings, earlier, etcd,
     folder::make_dir,
-    new_state,
+    needs, new_state,
     patroni::{self, Access},
     ports::{check_port, make_log},
     resize,
@@ -25,6 +27,7 @@ use crate::{
     data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout, POOL_SECRET},
     event::{Event, Observer},
     files::{self, Owner},
+    kept_settings::KeptSettings,
     pid_file::{self, Runner},
     server::conf,
     socket_dir,
@@ -62,13 +65,14 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     resize::check_nodes(data_dir.binaries(), root)?;
     check_ports(root, &nodes, &members)?;
     check_etcd(&state, &members)?;
+    let shared = begins_with(spec, &data_dir, &state, &nodes)?;
     for member in &members {
         make_dir(&member.data, run_as)?;
         make_log(&member.log)?;
     }
     for node in &nodes {
         make_log(&node.log)?;
-        write_files(spec, &data_dir, node, &members, &etcd_tls, &state, &secrets)?;
+        write_files(spec, &data_dir, node, &members, &etcd_tls, (&state, &shared), &secrets)?;
     }
     let api = Api::with_password(&secrets.rest);
     let around = Surroundings {
@@ -103,6 +107,17 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         data_dir,
     };
     Ok((cluster, state))
+}
+
+/// The settings that a new cluster begins with: also those that its one node has kept of earlier nodes, or has in its own
+/// files where Patroni would lower them.
+fn begins_with(spec: &ClusterSpec, data_dir: &DataDir, state: &State, nodes: &[Node]) -> Result<Value, ClusterError> {
+    let shared = patroni::shared_settings(spec.nodes, &spec.tuning);
+    let Some(first) = nodes.first().filter(|_| !state.is_formed) else { return Ok(shared) };
+    let (root, pgdata) = (data_dir.root(), &first.pgdata);
+    let kept = KeptSettings::read(root).map_err(ClusterError::io("read the settings of all nodes in", root))?;
+    let own = needs::above_patronis(data_dir.binaries(), data_dir.run_as(), pgdata);
+    Ok(kept.growing_from(pgdata).with_parameters(&own).under(&shared))
 }
 
 /// A client of etcd that begins with the node's own member.
@@ -190,7 +205,7 @@ fn write_files(
     node: &Node,
     members: &[EtcdMember],
     tls: &TlsFiles,
-    state: &State,
+    (state, shared): (&State, &Value),
     secrets: &Secrets,
 ) -> Result<(), ClusterError> {
     let run_as = data_dir.run_as();
@@ -204,7 +219,7 @@ fn write_files(
         etcd: &etcd,
         etcd_tls: tls,
         binaries: data_dir.binaries(),
-        shared: patroni::shared_settings(spec.nodes, &spec.tuning),
+        shared: shared.clone(),
         settings: &spec.settings,
         program: spec.program.as_deref(),
         access: Access::Passwords(secrets),

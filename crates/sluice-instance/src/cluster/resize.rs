@@ -13,13 +13,15 @@ use std::{
 use super::{
     ClusterError, State,
     control::{self, Control},
-    earlier,
+    earlier, needs,
     state::NODES_MAX,
 };
 use crate::{
     binaries::Binaries,
     data_dir::{self, DataDirError, DataDirSpec},
     event::{Event, Observer},
+    files::{self, Owner},
+    kept_settings::{KeptSettings, PATRONIS},
     pid_file::{self, Runner},
 };
 
@@ -61,6 +63,7 @@ pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), Cluster
         let nodes = control::of_nodes(&spec.binaries, &root)?;
         let Some((chosen, _)) = last_leader(&nodes) else { return not_whole(&root, &nodes) };
         data_dir::check_major_of(&spec.binaries, chosen)?;
+        keep_settings(spec, &root, chosen)?;
         unmanage(chosen)?;
         data_dir::move_data(chosen, &pgdata)?;
         observer.event(Event::Resized { from: chosen.clone(), to: pgdata });
@@ -143,13 +146,36 @@ fn not_whole(root: &Path, nodes: &[(PathBuf, Control)]) -> Result<(), ClusterErr
     Err(ClusterError::NotWhole { root: root.to_owned(), said: said.join("\n  "), nodes: nodes.len() })
 }
 
+/// Keeps the settings that the nodes shared, without which the data may not start, and sees that they do with them.
+fn keep_settings(spec: &DataDirSpec, root: &Path, pgdata: &Path) -> Result<(), ClusterError> {
+    let patronis = pgdata.join(PATRONIS);
+    let unread = |error: io::Error| ClusterError::BadFile {
+        path: patronis.clone(),
+        why: format!("{error}\nit has the settings of all nodes: mend it, or move it away to go on without them"),
+    };
+    let kept = match KeptSettings::of_node(pgdata).map_err(unread)? {
+        Some(kept) => {
+            kept.write(root).map_err(ClusterError::io("keep the settings of all nodes in", root))?;
+            kept
+        }
+        // It has been interrupted behind this; or Patroni never began.
+        None => KeptSettings::read(root).map_err(ClusterError::io("read the settings of all nodes in", root))?,
+    };
+    // Each start writes this file anew: here it is for the check.
+    let conf = pgdata.join("sluice.conf");
+    let text = fs::read_to_string(&conf).unwrap_or_default() + &kept.to_conf();
+    files::write_private(&conf, text.as_bytes(), Owner::Postgres(&spec.run_as))
+        .map_err(ClusterError::io("write", &conf))?;
+    needs::check_one(&spec.binaries, &spec.run_as, pgdata)
+}
+
 /// Takes back what Patroni has made of a node's settings; it keeps the operator's in a file beside.
 fn unmanage(pgdata: &Path) -> Result<(), ClusterError> {
     let (base, conf) = (pgdata.join("postgresql.base.conf"), pgdata.join("postgresql.conf"));
     if base.exists() {
         fs::rename(&base, &conf).map_err(ClusterError::io("move", &base))?;
     }
-    let dynamic = pgdata.join("patroni.dynamic.json");
+    let dynamic = pgdata.join(PATRONIS);
     match fs::remove_file(&dynamic) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &dynamic)(error)),
         _ => Ok(()),

@@ -6,6 +6,7 @@ use super::{PostgresConfig, StartError};
 use crate::{
     data_dir::{DataDir, POOL_SECRET},
     files::{self, Owner},
+    kept_settings::KeptSettings,
     secret::Password,
 };
 
@@ -13,7 +14,11 @@ use crate::{
 pub(super) fn write(config: &PostgresConfig) -> Result<(), StartError> {
     let Some(tuning) = config.tuning else { return Ok(()) };
     let (path, run_as) = (config.data_dir.pgdata().join("sluice.conf"), config.data_dir.run_as());
-    files::write_private(&path, tuning.to_conf().as_bytes(), Owner::Postgres(run_as))
+    let root = config.data_dir.root();
+    let kept = KeptSettings::read(root)
+        .map_err(|source| StartError::io(format!("read the settings of former nodes in {}", root.display()), source))?;
+    let text = tuning.to_conf() + &kept.to_conf();
+    files::write_private(&path, text.as_bytes(), Owner::Postgres(run_as))
         .map_err(|source| StartError::io(format!("write {}", path.display()), source))?;
     remove_old_pool_secret(&config.data_dir)?;
     if !tuning.gate {
