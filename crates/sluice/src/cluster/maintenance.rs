@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use serde_json::json;
-use sluice_patroni::{Member, Method};
+use sluice_patroni::{Method, Own};
 
 use super::target::{Target, leader, named};
 
@@ -52,9 +52,7 @@ pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration
             "{node} is the primary, whose data are the ones that count\nsluice cluster switchover makes another one, first"
         );
     }
-    // A postmaster of its own tells the copy from what was there.
-    let started = |member: &Member| target.own(member).ok().and_then(|own| own.started);
-    let before = started(member);
+    let mut copy = Fresh::behind(target.own(member).ok());
     let body = json!({ "force": force }).to_string();
     let answer = target.command_within(member, (Method::Post, "/reinitialize"), &body, timeout)?;
     if answer.status >= 300 {
@@ -68,9 +66,57 @@ pub(super) fn reinit(target: &Target, node: &str, force: bool, timeout: Duration
             say!("{node}: {}", now.state);
             last = now.state.clone();
         }
-        // Its copy may be there before others have heard that its data were gone.
-        let is_copy = now.state == "streaming" && started(now).is_some_and(|time| Some(time) != before);
-        is_copy.then_some(())
+        copy.is_there(&now.state, target.own(now).ok()).then_some(())
     });
     back.map_err(|_| anyhow!("{node} does not stream after {} s; its log says why", timeout.as_secs()))
+}
+
+/// What tells a copy from the server that was there before: others may say for a while that this one streams, and the copy
+/// may be there before they have heard that it was gone.
+#[derive(Debug)]
+struct Fresh {
+    /// The start of the postmaster before; a member that is busy does not say.
+    before: Option<String>,
+    /// Whether the member has said since that no postmaster runs.
+    was_away: bool,
+}
+
+impl Fresh {
+    /// By the member's own words before it was asked for a copy.
+    fn behind(own: Option<Own>) -> Self {
+        Self { before: own.and_then(|own| own.started), was_away: false }
+    }
+
+    /// By `state` in the words of any member, and the member's own, since then.
+    fn is_there(&mut self, state: &str, own: Option<Own>) -> bool {
+        let Some(own) = own else { return false };
+        let Some(started) = own.started else {
+            self.was_away = true;
+            return false;
+        };
+        let is_other = self.was_away || self.before.as_ref().is_some_and(|before| *before != started);
+        is_other && state == "streaming"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_not_what_was_there_before() {
+        let own = |started: &str| {
+            let started = (!started.is_empty()).then_some(started);
+            Some(serde_json::from_value::<Own>(json!({ "postmaster_start_time": started })).unwrap())
+        };
+        let silent = None::<Own>;
+        // It did not answer when it was asked before: what streams is not the copy until it has been away.
+        let mut copy = Fresh::behind(silent);
+        assert!(!copy.is_there("streaming", own("1")) && !copy.is_there("streaming", None));
+        assert!(!copy.is_there("streaming", own("")) && !copy.is_there("creating replica", own("2")));
+        assert!(copy.is_there("streaming", own("2")));
+        // Its end was missed, and its start is another one.
+        let mut copy = Fresh::behind(own("1"));
+        assert!(!copy.is_there("streaming", own("1")) && copy.is_there("streaming", own("2")));
+    }
 }
