@@ -152,6 +152,12 @@ fn one_node_becomes_three_and_one_again() {
     assert_eq!((data.join("pgdata/PG_VERSION").exists(), copies.count()), (true, 2));
 }
 
+/// The port of a node's PostgreSQL.
+fn port_of(node: &Path) -> String {
+    let pid_file = fs::read_to_string(node.join("pgdata/postmaster.pid")).unwrap();
+    pid_file.lines().nth(3).unwrap().to_owned()
+}
+
 #[test]
 fn settings_and_slots_go_along() {
     let place = place();
@@ -169,6 +175,21 @@ fn settings_and_slots_go_along() {
     cluster(&data, &["config", "set", &slot[0], &slot[1], &slot[2]]);
     let slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'warehouse'";
     eventually("the primary has the slot", || ask(&typed, slots) == "1\n");
+    // Nobody has read from it yet, so standbys have nothing that its decoding could begin with.
+    let said = cluster(&data, &["switchover"]);
+    assert!(said.contains("subscribers would not be served") && said.contains("--force"), "{said}");
+    let said = cluster(&data, &["status"]);
+    assert!(said.contains("Note: node") && said.contains("slot warehouse"), "{said}");
+    let primary = data
+        .join(["node1", "node2", "node3"].into_iter().find(|name| said.contains(&format!("primary {name}"))).unwrap());
+    let superuser = format!("psql -h {} -p {} -U postgres -d sluice", primary.join("run").display(), port_of(&primary));
+    let advance = "SELECT pg_replication_slot_advance('warehouse', pg_current_wal_flush_lsn()) IS NOT NULL";
+    for _ in 0..3 {
+        ask(&superuser, "CHECKPOINT");
+        assert_eq!(ask(&superuser, advance), "t\n");
+    }
+    let said = cluster(&data, &["switchover"]);
+    assert!(said.contains("is the primary, in the place of node"), "{said}");
     let prepare = |typed: &str, name: &str| {
         ask(typed, &format!("BEGIN; CREATE TABLE {name} (id int); PREPARE TRANSACTION '{name}'"))
     };

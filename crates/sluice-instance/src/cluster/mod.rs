@@ -63,6 +63,7 @@ pub mod rest;
 mod roles;
 mod route;
 mod shutdown;
+mod slots;
 mod state;
 mod stop;
 mod survivors;
@@ -96,6 +97,7 @@ pub use self::{
     rest::{Api, Member, Members},
     roles::{Secrets, drop_slots},
     shutdown::{checkpoint, shut_down},
+    slots::{LogicalSlots, Unserved},
     tls::TlsFiles,
     votes::Votes,
 };

@@ -82,7 +82,7 @@ pub(super) fn end_sessions(pgdata: &Path) -> io::Result<bool> {
 }
 
 /// A connection as the superuser to the PostgreSQL on `pgdata`, by its Unix socket; `None` where none runs.
-fn superuser(pgdata: &Path) -> io::Result<Option<Config>> {
+pub(super) fn superuser(pgdata: &Path) -> io::Result<Option<Config>> {
     let Some((dir, port)) = pid_file::socket(&pgdata.canonicalize()?)? else { return Ok(None) };
     let mut config = Config::new();
     config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice cluster");

@@ -10,6 +10,7 @@
 //! | `status` | what its nodes and pools are doing |
 //! | `hold` | holding clients, and letting them go on |
 //! | `switchover` | another primary |
+//! | `slots` | whether it could serve the slots of subscribers |
 //! | `restart` | each node in turn |
 //! | `config` | the settings that all nodes share |
 //! | `settings` | the values that Patroni takes for them |
@@ -25,6 +26,7 @@ mod parameters;
 mod pools;
 mod restart;
 mod settings;
+mod slots;
 mod status;
 mod switchover;
 mod target;
@@ -109,7 +111,7 @@ pub(crate) struct SwitchoverArgs {
 pub(crate) struct Holding {
     #[command(flatten)]
     patience: Patience,
-    /// Go on though transactions are still open then: they fail with 40001
+    /// Go on though transactions are still open then: they fail with 40001; or though a subscriber would not be served
     #[arg(long)]
     force: bool,
     /// Do not hold clients first

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_patroni::{Member, Members, Method};
 
 use super::{
-    Holding,
+    Holding, slots,
     switchover::{Held, Plan, settled},
     target::{Target, leader},
 };
@@ -179,7 +179,10 @@ fn restart_primary(
         return restart_in_place(target, members, primary, timeout, how);
     }
     // They have been restarted since.
-    let members = settled(target, None)?;
+    let mut members = settled(target, None)?;
+    if slots::check(target, &members, None, how.force)? {
+        members = settled(target, None)?;
+    }
     let plan = Plan::make(&members, None)?;
     let old = &plan.leader.name;
     let pools = Held::reach(target, &members.scope, how)?;

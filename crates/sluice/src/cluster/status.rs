@@ -14,6 +14,7 @@ use sluice_units::readable_bytes;
 use super::{
     moment::since,
     pools::{Pools, Seen},
+    slots,
     target::{NO_MAJORITY, Target},
 };
 
@@ -51,6 +52,7 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
         members => members?,
     };
     let own = target.own_words(&members);
+    let notes: Vec<_> = notes.into_iter().chain(slots::notes(target, &members)).collect();
     let doubt = doubt(&members, &own, (lacks_majority, is_late));
     let now = SystemTime::now();
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());

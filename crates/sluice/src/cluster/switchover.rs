@@ -12,6 +12,7 @@ use super::{
     Holding,
     moment::since,
     pools::Pools,
+    slots,
     target::{Target, leader, named},
 };
 
@@ -30,7 +31,11 @@ const PICK_UP_TIME: Duration = Duration::from_secs(5);
 /// `sluice cluster switchover`.
 pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result<()> {
     target.check_majority()?;
-    let members = settled(target, to)?;
+    let mut members = settled(target, to)?;
+    Plan::make(&members, to)?;
+    if slots::check(target, &members, to, how.force)? {
+        members = settled(target, to)?;
+    }
     let plan = Plan::make(&members, to)?;
     target.check_rights(plan.leader)?;
     let pools = Held::reach(target, &members.scope, how)?;

@@ -344,10 +344,15 @@ impl Target {
         )
     }
 
+    /// The data directory of a node whose data are here.
+    pub(super) fn data_of(&self, node: &str) -> Option<&Path> {
+        self.data.iter().find(|(name, _)| name == node).map(|(_, data)| &**data)
+    }
+
     /// Has a primary whose data are here make a checkpoint, so that Patroni's own is short while clients are held. It is for
     /// speed only: where it can't be had, that is said.
     pub(super) fn checkpoint(&self, primary: &Member) {
-        let Some((_, data)) = self.data.iter().find(|(name, _)| *name == primary.name) else { return };
+        let Some(data) = self.data_of(&primary.name) else { return };
         let begun = Instant::now();
         match cluster::checkpoint(data) {
             Ok(true) => {

@@ -1,0 +1,194 @@
+//! Slots of logical replication that a standby could not serve as the primary. Patroni does not ask for that: its
+//! subscribers would stop, or miss transactions in silence.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+use sluice_instance::cluster::{LogicalSlots, Unserved};
+use sluice_patroni::{Members, Method};
+
+use super::target::{Target, leader};
+
+/// The time for Patroni to bring slots of standbys up: some of its loops.
+const SERVED_TIME: Duration = Duration::from_secs(10);
+
+/// The interval at which the primary is to write what decoding can begin with.
+const BEGIN_EVERY: Duration = Duration::from_secs(3);
+
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// The permanent logical slots of a cluster, by its settings.
+fn permanent(settings: &Value) -> Vec<String> {
+    let slots = settings["slots"].as_object().into_iter().flatten();
+    slots.filter(|(_, slot)| slot["type"] == "logical").map(|(name, _)| name.clone()).collect()
+}
+
+/// A slot that a node can't serve.
+#[derive(Debug)]
+struct Fault<'a> {
+    slot: String,
+    node: &'a str,
+    reason: Unserved,
+}
+
+impl Fault<'_> {
+    fn words(&self) -> String {
+        let Self { slot, node, reason } = self;
+        match reason {
+            Unserved::Missing => format!("{node} does not have slot {slot}"),
+            Unserved::NoLog => format!("{node} does not have the log that slot {slot} needs"),
+            Unserved::NoSnapshot => {
+                format!(
+                    "{node} might leave out transactions for slot {slot}: it can't decode from where its subscriber is"
+                )
+            }
+        }
+    }
+}
+
+/// What standbys say.
+#[derive(Debug, Default)]
+struct Told<'a> {
+    faults: Vec<Fault<'a>>,
+    /// Those that do not say now, with the reason: a standby stops for a moment when it takes a slot.
+    silent: Vec<String>,
+    /// Those whose data are elsewhere: they can't be asked from here.
+    elsewhere: Vec<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    /// By the standby of that name, or all.
+    fn by(target: &Target, members: &'a Members, to: Option<&str>, slots: &[String]) -> Self {
+        let standbys = members.members.iter().filter(|member| !member.is_leader());
+        let mut all = Self::default();
+        for member in standbys.filter(|member| to.is_none_or(|to| member.name == to)) {
+            let node = &*member.name;
+            match target.data_of(node).map(LogicalSlots::ask) {
+                Some(Ok(Some(here))) => {
+                    let reasons = slots.iter().filter_map(|slot| Some((slot, here.unserved(slot)?)));
+                    all.faults.extend(reasons.map(|(slot, reason)| Fault { slot: slot.clone(), node, reason }));
+                }
+                Some(Ok(None)) => all.silent.push(format!("{node}: no PostgreSQL runs there")),
+                Some(Err(error)) => all.silent.push(format!("{node}: {error}")),
+                None => all.elsewhere.push(node),
+            }
+        }
+        all
+    }
+
+    fn say_what_is_unknown(&self) {
+        let elsewhere = self.elsewhere.iter().map(|node| format!("{node}: its data are not on this machine"));
+        let unknown: Vec<_> = self.silent.iter().cloned().chain(elsewhere).collect();
+        if !unknown.is_empty() {
+            say!("whether slots of logical replication would be served is not known: {}", unknown.join("; "));
+        }
+    }
+}
+
+/// Sees that whoever may become the primary can serve them, and waits for that; `go_on` only says what can't be. Says
+/// whether it has waited.
+///
+/// # Errors
+///
+/// One can't, also not after some time; nothing has happened.
+pub(super) fn check(target: &Target, members: &Members, to: Option<&str>, go_on: bool) -> Result<bool> {
+    let leader = leader(members)?;
+    let settings = target.command(leader, Method::Get, "/config", "")?;
+    let slots = permanent(&serde_json::from_slice(&settings.body).unwrap_or_default());
+    if slots.is_empty() {
+        return Ok(false);
+    }
+    let begun = Instant::now();
+    let (mut last_begin, mut has_waited) = (None::<Instant>, false);
+    loop {
+        let told = Told::by(target, members, to, &slots);
+        let is_open = !told.faults.is_empty() || !told.silent.is_empty();
+        if !is_open || go_on || begun.elapsed() >= SERVED_TIME {
+            told.say_what_is_unknown();
+            conclude(&told.faults, go_on)?;
+            return Ok(has_waited);
+        }
+        // A checkpoint writes what a standby needs for that.
+        let is_due = last_begin.is_none_or(|last| last.elapsed() >= BEGIN_EVERY);
+        if is_due && told.faults.iter().any(|fault| fault.reason == Unserved::NoSnapshot) {
+            target.checkpoint(leader);
+            last_begin = Some(Instant::now());
+        }
+        thread::sleep(LOOK_EVERY);
+        has_waited = true;
+    }
+}
+
+fn conclude(faults: &[Fault<'_>], go_on: bool) -> Result<()> {
+    let words: Vec<_> = faults.iter().map(Fault::words).collect();
+    if words.is_empty() {
+        return Ok(());
+    }
+    if go_on {
+        say!("{}", words.join("; "));
+        return Ok(());
+    }
+    bail!(
+        "subscribers would not be served: {}\nnobody was held. {}; --to names another node, --force goes on all the same",
+        words.join("; "),
+        faults.first().map_or("", |fault| remedy(fault.reason))
+    )
+}
+
+fn remedy(reason: Unserved) -> &'static str {
+    match reason {
+        Unserved::Missing => "Patroni copies a slot within some loops: wait, or see that node's log",
+        Unserved::NoLog => {
+            "let the subscriber catch up, and then make that node anew (sluice cluster reinit), or remove the slot"
+        }
+        Unserved::NoSnapshot => {
+            "End prepared and long transactions (pg_prepared_xacts, pg_stat_activity), let the subscriber catch up, and \
+             try again"
+        }
+    }
+}
+
+/// The same for who looks at the cluster: what standbys can't serve now.
+pub(super) fn notes(target: &Target, members: &Members) -> Vec<String> {
+    let Some(leader) = members.holder() else { return Vec::new() };
+    let has_data = members.members.iter().any(|member| !member.is_leader() && target.data_of(&member.name).is_some());
+    let settings = if has_data { target.command(leader, Method::Get, "/config", "").ok() } else { None };
+    let settings = settings.and_then(|answer| serde_json::from_slice(&answer.body).ok()).unwrap_or_default();
+    let slots = permanent(&settings);
+    if slots.is_empty() {
+        return Vec::new();
+    }
+    Told::by(target, members, None, &slots).faults.iter().map(Fault::words).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_logical_slots_are_asked_for() {
+        let settings = json!({ "slots": { "a": { "type": "logical" }, "b": { "type": "physical" }, "c": null } });
+        assert_eq!(permanent(&settings), ["a"]);
+        assert_eq!(permanent(&Value::Null), [""; 0]);
+    }
+
+    #[test]
+    fn an_unserved_slot_is_an_error_with_its_remedy() {
+        let fault = |reason| Fault { slot: "warehouse".to_owned(), node: "node2", reason };
+        assert!(conclude(&[], false).is_ok() && conclude(&[fault(Unserved::NoLog)], true).is_ok());
+        for (reason, words) in [
+            (Unserved::Missing, "node2 does not have slot warehouse"),
+            (Unserved::NoLog, "let the subscriber catch up"),
+            (Unserved::NoSnapshot, "pg_prepared_xacts"),
+        ] {
+            let said = conclude(&[fault(reason)], false).unwrap_err().to_string();
+            assert!(said.contains(words) && said.contains("--force"), "{said}");
+        }
+    }
+}
