@@ -2,6 +2,7 @@
 //! to be done once, for all hosts or for one.
 
 use std::{
+    cell::Cell,
     io::Write,
     net::IpAddr,
     path::{Path, PathBuf},
@@ -37,6 +38,9 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The interval at which it is looked whether the node has another role.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The interval at which it is told that something can't be mended.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// The interval at which it is warned of certificates that end soon.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -215,7 +219,7 @@ fn run(file: &Path) -> Result<()> {
     };
     console.ready();
     let name = &config.own().name;
-    let mut warned: Option<Instant> = None;
+    let (mut warned, mut told): (Option<Instant>, Option<Instant>) = (None, None);
     let mut role = host.role();
     systemd.ready(&status(&host, role.as_deref()));
     if let (Some(roles), Some(node)) = (host.roles(), host.node()) {
@@ -227,7 +231,7 @@ fn run(file: &Path) -> Result<()> {
             warned = Some(Instant::now());
             host.certificate_ends().iter().for_each(|end| tracing::warn!("{end}"));
         }
-        match signals.wait_for(LOOK_EVERY) {
+        match mend(&host, &signals, &mut told).or_else(|| signals.wait_for(LOOK_EVERY)) {
             None => {}
             Some(Wake::Reload) => match load(file).and_then(|config| Ok(host.reload(config)?)) {
                 Ok(()) => tracing::info!(
@@ -261,6 +265,24 @@ fn run(file: &Path) -> Result<()> {
         tracing::info!("stopped ({:.1} s)", report.took.as_secs_f64());
     });
     Ok(())
+}
+
+/// Has an etcd whose data are gone join anew; ends with that, or with what comes in between.
+fn mend(host: &cluster::Host, signals: &Signals, told: &mut Option<Instant>) -> Option<Wake> {
+    let wake = Cell::new(None);
+    let pause = |time| {
+        let came = signals.wait_for(time);
+        let goes_on = came.is_none();
+        wake.set(came);
+        goes_on
+    };
+    if let Err(error) = host.mend_etcd(&pause)
+        && told.is_none_or(|at| at.elapsed() >= TELL_EVERY)
+    {
+        *told = Some(Instant::now());
+        tracing::error!("{error}");
+    }
+    wake.into_inner()
 }
 
 /// Connections that a pool may have: with the reserve they are PostgreSQL's own default, which the cluster begins with.

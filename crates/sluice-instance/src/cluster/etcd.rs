@@ -2,9 +2,14 @@
 //! left alone.
 
 use std::{
+    fs, io,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -49,6 +54,28 @@ pub(super) fn is_healthy(health: SocketAddr) -> bool {
     answer.is_ok_and(|answer| answer.status == 200 && answer.text().contains("\"true\""))
 }
 
+/// Whether a member has data in that directory: its log, by which it knows how it has voted. The log comes whole, and what
+/// else an interrupted start has left is nothing without it. What can't be read may be one.
+pub(super) fn has_data(dir: &Path) -> bool {
+    match fs::read_dir(dir.join("member/wal")) {
+        Ok(mut files) => files.any(|file| file.map_or(true, |file| file.path().extension() == Some("wal".as_ref()))),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Sets aside what a member without a log has left, in the place of what was set aside before: a new member would take it
+/// for what it has carried out itself.
+pub(super) fn set_aside(dir: &Path) -> Result<(), ClusterError> {
+    let (left, aside) = (dir.join("member"), dir.join("member.old"));
+    if has_data(dir) || !left.exists() {
+        return Ok(());
+    }
+    match fs::remove_dir_all(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &aside)(error)),
+        _ => fs::rename(&left, &aside).map_err(ClusterError::io("set aside", &left)),
+    }
+}
+
 /// Finds etcd.
 pub(super) fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -83,18 +110,29 @@ pub(super) struct Launch {
     pub(super) program: PathBuf,
     pub(super) run_as: RunAs,
     pub(super) member: EtcdMember,
-    /// The names and URLs of all members that a new one is to find.
+    /// The names and URLs of all members that a new one is to find. Once it has data, those decide.
     pub(super) peers: Vec<(String, String)>,
     /// Whether these are a new cluster, where the member has no data yet.
     pub(super) is_new: bool,
+    /// Whether it is one of them, with data. From then on it never starts without: it would go on as the voter that it was,
+    /// and have forgotten how it voted and what it acknowledged.
+    pub(super) has_joined: Arc<AtomicBool>,
     pub(super) token: String,
     pub(super) tls: TlsFiles,
 }
 
 impl Launch {
-    /// The command.
-    pub(super) fn command(&self) -> Command {
+    /// The command. An error if the data of a member are gone.
+    pub(super) fn command(&self) -> io::Result<Command> {
         let Self { member, tls, .. } = self;
+        if has_data(&member.data) {
+            self.has_joined.store(true, Ordering::Release);
+        } else if self.has_joined.load(Ordering::Acquire) {
+            let dir = member.data.display();
+            return Err(io::Error::other(format!(
+                "its data in {dir} are gone, and without them it could vote a second time"
+            )));
+        }
         // It takes the time to leave in order, which is short.
         let mut command = self.run_as.command(&self.program, Signal::SIGTERM);
         super::without_variables(&mut command, "ETCD_");
@@ -104,7 +142,13 @@ impl Launch {
         }
         let client = format!("https://{}", member.client);
         let peer = format!("https://{}", member.peer);
-        let cluster: Vec<String> = self.peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+        let own = (member.name.clone(), peer.clone());
+        // With itself alone it would not start if its data vanished at this very moment.
+        let (peers, state) = match self.has_joined.load(Ordering::Acquire) {
+            true => (std::slice::from_ref(&own), "existing"),
+            false => (&*self.peers, if self.is_new { "new" } else { "existing" }),
+        };
+        let cluster: Vec<String> = peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
         command.current_dir("/").args(["--name", &member.name]).arg("--data-dir").arg(&member.data);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -116,12 +160,11 @@ impl Launch {
             command.arg(ca).arg(&tls.ca).arg(format!("{prefix}client-cert-auth"));
             command.arg(format!("{prefix}cert-file")).arg(&tls.cert).arg(format!("{prefix}key-file")).arg(&tls.key);
         }
-        // Where it has data, these decide.
-        command.args(["--initial-cluster-state", if self.is_new { "new" } else { "existing" }]);
+        command.args(["--initial-cluster-state", state]);
         // Patroni writes a key each few seconds, and etcd keeps every version until it is told not to.
         command.args(["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"]);
         command.args(["--log-outputs", "stderr", "--logger", "zap", "--log-level", "warn"]);
-        command
+        Ok(command)
     }
 }
 
@@ -144,6 +187,58 @@ pub(super) fn members(root: &Path, ip: IpAddr, ports: &[MemberPorts]) -> Vec<Etc
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_whose_data_are_gone_is_not_started() {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("etcd");
+        let at = |port: u16| SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port);
+        let member = EtcdMember {
+            name: "a".to_owned(),
+            data: data.clone(),
+            log: place.path().join("log"),
+            client: at(1),
+            health: None,
+            peer: at(2),
+        };
+        let peers = [("a", "https://127.0.0.1:2"), ("b", "https://127.0.0.1:3")];
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| place.path().join(name));
+        let launch = Launch {
+            program: PROGRAM.into(),
+            run_as: RunAs::resolve(None).unwrap(),
+            member,
+            peers: peers.map(|(name, url)| (name.to_owned(), url.to_owned())).to_vec(),
+            is_new: true,
+            has_joined: Arc::default(),
+            token: "t".to_owned(),
+            tls: TlsFiles { ca, cert, key },
+        };
+        let told = || -> io::Result<String> {
+            let command = launch.command()?;
+            Ok(command.get_args().map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" "))
+        };
+        let among_all = "--initial-cluster a=https://127.0.0.1:2,b=https://127.0.0.1:3 ";
+        // Also what a start has left that came to nothing.
+        fs::create_dir_all(data.join("member/snap")).unwrap();
+        fs::create_dir_all(data.join("member/wal")).unwrap();
+        fs::write(data.join("member/snap/db"), "").unwrap();
+        for _ in 0..2 {
+            let told = told().unwrap();
+            assert!(told.contains(among_all) && told.contains("--initial-cluster-state new"), "{told}");
+        }
+        let log = data.join("member/wal/0000000000000000-0000000000000000.wal");
+        fs::write(&log, "").unwrap();
+        set_aside(&data).unwrap();
+        let as_member = told().unwrap();
+        assert!(as_member.contains("--initial-cluster a=https://127.0.0.1:2 "), "{as_member}");
+        assert!(as_member.contains("--initial-cluster-state existing"), "{as_member}");
+        fs::remove_file(&log).unwrap();
+        let refused = told().unwrap_err().to_string();
+        assert!(refused.contains("are gone, and without them it could vote a second time"), "{refused}");
+        set_aside(&data).unwrap();
+        assert!(!data.join("member").exists() && data.join("member.old/snap/db").exists());
+        assert!(told().is_err());
+    }
 
     #[test]
     fn versions() {

@@ -148,7 +148,7 @@ impl NodeKeeper {
         let program = Program {
             name: own.name.clone(),
             log: own.log.clone(),
-            command: Box::new(move || patroni::command(&environment, &run_as, &own)),
+            command: Box::new(move || Ok(patroni::command(&environment, &run_as, &own))),
         };
         self.patroni.keep(program, &self.observer)?;
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);

@@ -188,6 +188,8 @@ pub struct Cluster {
     api: Api,
     keepers: Vec<NodeKeeper>,
     etcds: Vec<Slot>,
+    /// Of each member of etcd, whether it has data by now.
+    has_joined: Vec<Arc<AtomicBool>>,
     /// Held by whoever stops it.
     stopping: Mutex<()>,
     /// The mode of a stop that is under way, as `StopMode as u8`.
@@ -278,7 +280,10 @@ impl Cluster {
         }
         self.wait_leader(deadline)?;
         self.share_settings(spec, deadline)?;
-        self.wait_ready(deadline)
+        let members = self.wait_ready(deadline)?;
+        let with_data = self.members.iter().zip(&self.has_joined).filter(|(member, _)| etcd::has_data(&member.data));
+        with_data.for_each(|(_, has_joined)| has_joined.store(true, Ordering::Release));
+        Ok(members)
     }
 
     /// Sees that a start has not been given up.
@@ -355,8 +360,8 @@ impl Cluster {
             run_as: self.data_dir.run_as().clone(),
             member: own.clone(),
             peers: self.members.iter().map(|one| (one.name.clone(), format!("https://{}", one.peer))).collect(),
-            // Whether it is new is decided by its data directory, where there is one.
             is_new: true,
+            has_joined: Arc::clone(&self.has_joined[member]),
             token: self.token.clone(),
             tls: self.etcd_tls.clone(),
         };

@@ -96,6 +96,7 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         token: state.token.clone(),
         nodes,
         etcds: members.iter().map(|_| Slot::default()).collect(),
+        has_joined: members.iter().map(|_| Arc::default()).collect(),
         members,
         secrets,
         observer,
@@ -185,7 +186,7 @@ fn check_ports_of_several(spec: &ClusterSpec, root: &Path) -> Result<(), Cluster
 
 /// A cluster that etcd has forgotten must not be made anew by whichever node comes first: it may be behind.
 fn check_etcd(state: &State, members: &[EtcdMember]) -> Result<(), ClusterError> {
-    let missing = members.iter().find(|member| !member.data.join("member").is_dir());
+    let missing = members.iter().find(|member| !etcd::has_data(&member.data));
     match missing.filter(|_| state.is_formed && members.len() > 1) {
         Some(member) => Err(ClusterError::BadFile {
             path: member.data.clone(),

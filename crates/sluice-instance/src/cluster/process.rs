@@ -5,6 +5,7 @@
 //! has a deadline, and sees how often it has failed.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -35,8 +36,8 @@ const TRIM_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Program {
     /// As it is told of: `etcd1`, `node2`.
     pub(super) name: String,
-    /// Makes the command, which dies with the thread that starts it; its output is set here.
-    pub(super) command: Box<dyn Fn() -> Command + Send>,
+    /// Makes the command, which dies with the thread that starts it; its output is set here. An error counts as an end.
+    pub(super) command: Box<dyn Fn() -> io::Result<Command> + Send>,
     /// Its output.
     pub(super) log: PathBuf,
 }
@@ -91,7 +92,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it. Whether it comes up, its user has to find out.
-    pub(super) fn start(program: Program, observer: Arc<dyn Observer>) -> std::io::Result<Self> {
+    pub(super) fn start(program: Program, observer: Arc<dyn Observer>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (messages, inbox) = mpsc::channel();
         let log = program.log.clone();
@@ -192,9 +193,9 @@ impl Keeper {
         });
     }
 
-    fn spawn(&self) -> std::io::Result<Child> {
+    fn spawn(&self) -> io::Result<Child> {
         let (log, log_start) = log_file::open(&self.program.log)?;
-        let mut command = (self.program.command)();
+        let mut command = (self.program.command)()?;
         let mut child = command.stdout(Stdio::from(log.try_clone()?)).stderr(Stdio::from(log)).spawn()?;
         let pid = child.id();
         let messages = self.messages.clone();
@@ -284,7 +285,7 @@ mod tests {
         let command = move || {
             let mut command = run_as.command("sh", Signal::SIGKILL);
             command.args(["-c", &script]).current_dir("/");
-            command
+            Ok(command)
         };
         let program = Program { name: "test".to_owned(), command: Box::new(command), log: dir.join("log") };
         Process::start(program, Arc::new(Silent)).unwrap()

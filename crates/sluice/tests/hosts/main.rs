@@ -5,6 +5,7 @@
 mod authority;
 mod cuts;
 mod disk;
+mod etcd;
 mod faults;
 mod hosts;
 #[path = "../common/ledger.rs"]
@@ -343,6 +344,14 @@ fn another_authority() {
     let _alone = alone();
     let Some(hosts) = begun(false) else { return };
     authority::is_changed(&hosts);
+}
+
+#[test]
+fn etcd_that_loses_its_data() {
+    let _alone = alone();
+    let Some(hosts) = begun(false) else { return };
+    etcd::joins_anew(&hosts, 1);
+    etcd::begins_no_second(&hosts, 0);
 }
 
 /// It is told so, and joins anew once its data are out of the way.

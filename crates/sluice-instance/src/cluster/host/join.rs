@@ -4,14 +4,16 @@
 //! member that has forgotten how it voted could vote again. It is taken out and added anew, by the others, without a
 //! vote until it has caught up.
 
-use std::{io, path::Path, time::Duration};
+use std::{io, path::Path, sync::atomic::Ordering, time::Duration};
 
 use sluice_config::{NodeConfig, NodeMember};
 
 use super::{
     super::{
         error::ClusterError,
+        etcd,
         etcd_api::{EtcdClient, EtcdPeer, SERVICE},
+        folder::make_tree,
         tls::TlsFiles,
     },
     FAILURES_MAX, Host, Pause, Stage, certificates, data,
@@ -83,31 +85,72 @@ fn is_another(members: &[EtcdPeer], own: &NodeMember, has_begun: bool) -> bool {
 
 impl Host {
     /// Starts this host's member of etcd, and waits until it belongs to a majority; false if that was given up.
-    pub(super) fn join_etcd(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+    pub(super) fn join_etcd(&mut self, pause: Pause<'_>) -> Result<bool, ClusterError> {
         let own = self.config.own();
-        if self.state.stage == Stage::Begins {
-            self.check_alone()?;
+        let (begins, has_data) = (self.state.stage == Stage::Begins, etcd::has_data(&self.member.data));
+        if self.state.stage != Stage::Member {
+            self.check_alone(has_data || !begins)?;
         }
-        if self.member.data.join("member").is_dir() {
-            // Its data say among whom.
-            self.start_etcd(vec![(own.name.clone(), url(own))], false)?;
-        } else if self.state.stage == Stage::Begins {
-            self.start_etcd(vec![(own.name.clone(), url(own))], true)?;
-        } else {
-            let Some(peers) = self.be_added(pause)? else { return Ok(false) };
-            self.start_etcd(peers, false)?;
+        if has_data || begins {
+            etcd::set_aside(&self.member.data)?;
+            // Its data, if it has any, say among whom.
+            self.start_etcd(vec![(own.name.clone(), url(own))], begins && !has_data)?;
+        } else if !self.join_anew(pause)? {
+            return Ok(false);
+        }
+        if !self.wait_voting(pause)? {
+            return Ok(false);
+        }
+        if begins {
+            self.state.stage = Stage::Begun;
+            self.state.write(&self.root)?;
+        }
+        Ok(true)
+    }
+
+    /// Looks after this host's member of etcd while it runs: one whose data are gone joins anew, as after a start without
+    /// them. Returns at once where nothing is to be done; false if it was given up, and goes on when it is called again.
+    ///
+    /// # Errors
+    ///
+    /// What waiting does not help with. It may be called again nevertheless.
+    pub fn mend_etcd(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+        let has_ended = || self.etcd.is_kept() && self.etcd.pid().is_none();
+        if self.has_joined.load(Ordering::Acquire) && has_ended() && !etcd::has_data(&self.member.data) {
+            drop(self.etcd.take());
+            self.is_voting.store(false, Ordering::Release);
+            let name = self.config.own().name.clone();
+            self.observer
+                .event(Event::EtcdChanged { name, what: "without its data, which are gone: it has to join anew" });
+        }
+        if self.is_voting.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        if !self.etcd.is_kept() && !self.join_anew(pause)? {
+            return Ok(false);
         }
         self.wait_voting(pause)
     }
 
+    /// Starts a member without data, once the others have added it; false if that was given up.
+    fn join_anew(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+        make_tree(&self.member.data, &self.run_as)?;
+        etcd::set_aside(&self.member.data)?;
+        let Some(peers) = self.be_added(pause)? else { return Ok(false) };
+        // It is another one than before.
+        self.has_joined.store(false, Ordering::Release);
+        self.start_etcd(peers, false)?;
+        Ok(true)
+    }
+
     /// Sees that no cluster runs on the other hosts, beside which another one would begin here: when this one was told to
     /// begin it, they may not have been there to ask.
-    fn check_alone(&self) -> Result<(), ClusterError> {
+    fn check_alone(&self, has_begun: bool) -> Result<(), ClusterError> {
         if self.config.members.len() == 1 {
             return Ok(());
         }
         match self.others()?.members() {
-            Ok(members) if is_another(&members, self.config.own(), self.member.data.join("member").is_dir()) => {
+            Ok(members) if is_another(&members, self.config.own(), has_begun) => {
                 let names: Vec<String> = members.iter().map(title).collect();
                 Err(ClusterError::BadFile {
                     path: self.root.join(NAME),
@@ -129,6 +172,11 @@ impl Host {
         let mut waiting = self.waiting();
         loop {
             let done = match others.members() {
+                Err(_) if self.config.members.len() == 1 => Err(format!(
+                    "etcd has no data in {}, and there is no other host that has them\nthe cluster begins by sluice node init; \
+                     if it had begun, begin anew with the data of PostgreSQL that are here: sluice node init --again",
+                    self.member.data.display()
+                )),
                 Err(error) => Err(self.distrust(&error.to_string()).unwrap_or_else(|| {
                     format!(
                         "no other member of etcd answers ({error})\nare the other hosts started, and their ports open? A new \
@@ -183,7 +231,11 @@ impl Host {
         let alone = super::prepare::etcd_client(vec![own.etcd_client], &self.tls)?;
         let mut waiting = self.waiting();
         loop {
-            let Err(error) = alone.value("/sluice/majority") else { return Ok(true) };
+            let Err(error) = alone.value("/sluice/majority") else {
+                self.has_joined.store(true, Ordering::Release);
+                self.is_voting.store(true, Ordering::Release);
+                return Ok(true);
+            };
             if self.etcd.failures() >= FAILURES_MAX {
                 let (waited, data) = (waiting.begin.elapsed(), self.member.data.clone());
                 let logs = self.etcd.log_end().into_iter().collect();
@@ -192,7 +244,7 @@ impl Host {
             let why = match others.members() {
                 Ok(members) => match members.iter().find(|member| member.peer_urls.contains(&url(own))) {
                     // Refused until it has caught up.
-                    Some(EtcdPeer { id, is_learner: true, .. }) => match others.promote_member(*id) {
+                    Some(EtcdPeer { id, is_learner: true, .. }) => match self.promote(&others, *id) {
                         Ok(()) => {
                             let name = own.name.clone();
                             self.observer.event(Event::EtcdChanged { name, what: "given its vote" });
@@ -213,6 +265,12 @@ impl Host {
                 return Ok(false);
             }
         }
+    }
+
+    /// Has the others give it its vote, which it may cast from that moment on.
+    fn promote(&self, others: &EtcdClient, id: u64) -> io::Result<()> {
+        self.has_joined.store(true, Ordering::Release);
+        others.promote_member(id)
     }
 
     /// That step, if etcd is this cluster's, and the data and the programs here are, as far as the others can say: for

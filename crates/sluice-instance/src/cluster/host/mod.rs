@@ -36,7 +36,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -118,6 +118,10 @@ pub struct Host {
     tls: TlsFiles,
     api: Api,
     etcd: Slot,
+    /// Whether its member of etcd has had data that others count on.
+    has_joined: Arc<AtomicBool>,
+    /// Whether that has its vote, as far as is known.
+    is_voting: AtomicBool,
     observer: Arc<dyn Observer>,
     haste: AtomicU8,
     roles: Option<HostRoles>,
@@ -218,6 +222,7 @@ impl Host {
             member: self.member.clone(),
             peers,
             is_new,
+            has_joined: Arc::clone(&self.has_joined),
             token: format!("sluice-{}", self.config.cluster),
             tls: self.tls.clone(),
         };
@@ -229,7 +234,7 @@ impl Host {
     /// Starts Patroni, once the data here, if any, are known to be the cluster's; false if it was given up.
     fn start_data(&mut self, pause: Pause<'_>) -> Result<bool, ClusterError> {
         let Some((data_dir, keeper)) = &self.data else { return Ok(true) };
-        let begins = self.state.stage == Stage::Begins;
+        let begins = self.state.stage != Stage::Member;
         if !begins {
             let Some(system) = self.wait_system(pause)? else { return Ok(false) };
             data::check(&self.config, data_dir, &system, &self.api)?;
@@ -262,7 +267,7 @@ impl Host {
                 }
                 Err(error) => format!("etcd does not answer: {error}"),
             };
-            if !waiting.pause(why, pause) {
+            if !self.mend_etcd(pause)? || !waiting.pause(why, pause) {
                 return Ok(None);
             }
         }
@@ -295,7 +300,7 @@ impl Host {
             let error = keeper.patroni.log_end().and_then(|end| end.tail.last_error());
             let error = error.map_or_else(String::new, |error| format!("\nthe last error there: {error}"));
             let why = format!("PostgreSQL is not running yet ({said}); {log} says what it is doing{error}");
-            if !waiting.pause(why, pause) {
+            if !self.mend_etcd(pause)? || !waiting.pause(why, pause) {
                 return Ok(None);
             }
         }

@@ -3,7 +3,10 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU8},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8},
+    },
 };
 
 use sluice_config::NodeConfig;
@@ -87,11 +90,11 @@ pub fn begin(
     let spec = DataDirSpec { layout, ..DataDirSpec::new(&config.data, binaries, run_as.clone()) };
     if let Ok(root) = config.data.canonicalize() {
         let state = HostState::of(config, &root)?;
-        let etcd = root.join("etcd");
-        if etcd.join("member").is_dir() {
+        let etcd_data = root.join("etcd");
+        if etcd::has_data(&etcd_data) {
             let why = "etcd has data here: this host belongs to a cluster, or has begun one\n\
                        sluice node starts it; where that cluster is lost, move the folder away, on all hosts";
-            return Err(ClusterError::BadFile { path: etcd, why: why.to_owned() });
+            return Err(ClusterError::BadFile { path: etcd_data, why: why.to_owned() });
         }
         let has_data = root.join(HOST).join("pgdata/PG_VERSION").exists();
         if has_data && state.stage == Stage::Member && !again {
@@ -184,6 +187,8 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
         tls,
         api,
         etcd: Slot::default(),
+        has_joined: Arc::default(),
+        is_voting: AtomicBool::new(false),
         observer,
         haste: AtomicU8::new(0),
         roles: None,

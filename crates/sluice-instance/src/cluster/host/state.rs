@@ -33,6 +33,8 @@ pub(crate) struct HostState {
 pub(crate) enum Stage {
     /// The cluster begins here: its etcd is a new one, and its data are here.
     Begins,
+    /// Its etcd has begun here, and others may have joined it: it is never begun a second time. Its data are still to come.
+    Begun,
     /// It belongs to a cluster, or will.
     Member,
 }
