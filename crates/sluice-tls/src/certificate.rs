@@ -108,10 +108,15 @@ impl Expiry {
         Some(Self { at: first.to_system_time(), date })
     }
 
+    /// Whether it has come.
+    pub fn is_over(&self, now: SystemTime) -> bool {
+        self.at <= now
+    }
+
     /// The warning in the last two weeks and behind them: `has expired, on 2026-11-27`.
     pub fn warning(&self, now: SystemTime) -> Option<String> {
         let is_near = self.at <= now + Self::WARN_BEFORE;
-        let what = if self.at > now { "expires on" } else { "has expired, on" };
+        let what = if self.is_over(now) { "has expired, on" } else { "expires on" };
         is_near.then(|| format!("{what} {}", self.date))
     }
 }

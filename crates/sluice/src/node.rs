@@ -42,7 +42,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The interval at which it is told that something can't be mended.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// The interval at which it is warned of certificates that end soon.
+/// The interval at which certificates are looked at.
+const EXPIRY_EVERY: Duration = Duration::from_secs(20);
+
+/// The interval at which it is warned of certificates that end soon, while nothing else is to be said of them.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Arguments of `sluice node`.
@@ -219,7 +222,7 @@ fn run(file: &Path) -> Result<()> {
     };
     console.ready();
     let name = &config.own().name;
-    let (mut warned, mut told): (Option<Instant>, Option<Instant>) = (None, None);
+    let (mut warned, mut told): (Option<Warned>, Option<Instant>) = (None, None);
     let mut role = host.role();
     systemd.ready(&status(&host, role.as_deref()));
     if let (Some(roles), Some(node)) = (host.roles(), host.node()) {
@@ -227,10 +230,7 @@ fn run(file: &Path) -> Result<()> {
         let _ = writeln!(std::io::stdout(), "{}", beginning(&config, node, roles));
     }
     loop {
-        if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
-            warned = Some(Instant::now());
-            host.certificate_ends().iter().for_each(|end| tracing::warn!("{end}"));
-        }
+        Warned::warn(&mut warned, &host);
         match mend(&host, &signals, &mut told).or_else(|| signals.wait_for(LOOK_EVERY)) {
             None => {}
             Some(Wake::Reload) => match load(file).and_then(|config| Ok(host.reload(config)?)) {
@@ -265,6 +265,32 @@ fn run(file: &Path) -> Result<()> {
         tracing::info!("stopped ({:.1} s)", report.took.as_secs_f64());
     });
     Ok(())
+}
+
+/// Warnings of certificates that end soon, or have ended.
+struct Warned {
+    looked: Instant,
+    said: Instant,
+    ends: Vec<String>,
+}
+
+impl Warned {
+    /// Warns once a day, and when something else is to be said than before: one has ended.
+    fn warn(last: &mut Option<Self>, host: &cluster::Host) {
+        if last.as_ref().is_some_and(|last| last.looked.elapsed() < EXPIRY_EVERY) {
+            return;
+        }
+        let (now, ends) = (Instant::now(), host.certificate_ends());
+        let is_said = last.take().filter(|last| last.ends == ends && last.said.elapsed() < WARN_EVERY);
+        let said = is_said.map_or_else(
+            || {
+                ends.iter().for_each(|end| tracing::warn!("{end}"));
+                now
+            },
+            |last| last.said,
+        );
+        *last = Some(Self { looked: now, said, ends });
+    }
 }
 
 /// Has an etcd whose data are gone join anew; ends with that, or with what comes in between.

@@ -50,6 +50,8 @@ pub struct Known {
     pub pools: PathBuf,
     /// Warnings of certificates of this host that end soon.
     pub certificates: Vec<String>,
+    /// Those of them that have ended: nobody answers this host then.
+    pub expired: Vec<String>,
     /// The way to ask etcd itself, where its members are known here.
     pub etcd: Option<KnownEtcd>,
 }
@@ -140,6 +142,7 @@ impl Known {
                 data: vec![(host.name, root.join(HOST).join("pgdata"))],
                 pools: root.join(POOLS),
                 certificates: certificates::ends(&files, SystemTime::now()),
+                expired: certificates::expired(&files, SystemTime::now()),
                 etcd,
             }));
         }
@@ -160,8 +163,8 @@ impl Known {
         let clients = state.etcd.iter().map(|ports| at(ports.client)).collect();
         let client = EtcdClient::new(clients, &TlsFiles::here(root)).ok();
         let etcd = Some(KnownEtcd::Here(Box::new(EtcdHere { health, client })));
-        let (scope, pools, certificates) = (state.scope, root.join(POOLS), Vec::new());
-        Ok(Some(Self { scope, members, tls: None, password, data, pools, certificates, etcd }))
+        let (scope, pools, certificates, expired) = (state.scope, root.join(POOLS), Vec::new(), Vec::new());
+        Ok(Some(Self { scope, members, tls: None, password, data, pools, certificates, expired, etcd }))
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use sluice_patroni::{AskError, Lag, Member, Members, Own};
 use sluice_units::readable_bytes;
@@ -15,7 +15,7 @@ use super::{
     moment::since,
     pools::{Pools, Seen},
     slots,
-    target::{NO_MAJORITY, Target},
+    target::Target,
 };
 
 /// The time for the pools to let this command in: what is known of the nodes is not to wait for them.
@@ -48,7 +48,7 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
         (target.look_patiently(), lacks_majority.join().unwrap_or(false), notes.join().unwrap_or_default())
     });
     let (members, is_late) = match members {
-        Err(_) if lacks_majority => bail!("{NO_MAJORITY}"),
+        Err(_) if lacks_majority => return Err(target.no_majority()),
         members => members?,
     };
     let own = target.own_words(&members);
@@ -71,7 +71,7 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     // Whoever reads it may have enough.
     let _ = out.write_all(text.as_bytes());
     if lacks_majority {
-        bail!("{NO_MAJORITY}");
+        return Err(target.no_majority());
     }
     Ok(())
 }

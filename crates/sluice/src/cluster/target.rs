@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SHARE_TRIES: usize = 3;
 
 /// What is the matter without a majority, and the remedy.
-pub(super) const NO_MAJORITY: &str = "\
+const NO_MAJORITY: &str = "\
 etcd has no majority: Patroni can change nothing without one, and makes its primary a standby after some seconds
 start the members of etcd that are down, and see that they reach each other (of three, two have to); their logs, log/etcd*.log \
 in the data directory, say what is the matter";
@@ -113,6 +113,8 @@ pub(super) struct Target {
     data: Vec<(String, PathBuf)>,
     /// Warnings of this host's certificates.
     certificates: Vec<String>,
+    /// Those of them that have ended.
+    expired: Vec<String>,
     /// The members of etcd, where they are known.
     etcd: Option<KnownEtcd>,
 }
@@ -147,6 +149,7 @@ impl Target {
                 pools,
                 data: Vec::new(),
                 certificates: Vec::new(),
+                expired: Vec::new(),
                 etcd: None,
             });
         }
@@ -166,6 +169,7 @@ impl Target {
                 pools: at.pools,
                 data: Vec::new(),
                 certificates: Vec::new(),
+                expired: Vec::new(),
                 etcd: None,
             });
         }
@@ -191,9 +195,9 @@ impl Target {
         let password = known.password.map(|password| password.expose().to_owned());
         let credentials = password.map(|password| Credentials { user: USER.to_owned(), password });
         let cluster = at.cluster.or(Some(known.scope));
-        let (members, tls, data, certificates, etcd) =
-            (known.members, known.tls, known.data, known.certificates, known.etcd);
-        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data, certificates, etcd })
+        let (members, tls, data, etcd) = (known.members, known.tls, known.data, known.etcd);
+        let (certificates, expired) = (known.certificates, known.expired);
+        Ok(Self { members, tls, credentials, is_by_member: false, cluster, pools, data, certificates, expired, etcd })
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
@@ -209,7 +213,7 @@ impl Target {
                 Err(fault) => faults.push(fault),
             }
         }
-        Err(unheard(&faults))
+        Err(self.unheard(&faults))
     }
 
     /// The same, with the time that a member takes which waits for etcd; with whether any of them took it.
@@ -223,7 +227,27 @@ impl Target {
             asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
         let faults: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err().cloned()).collect();
-        answers.into_iter().find_map(Result::ok).map(|members| (members, true)).ok_or_else(|| unheard(&faults))
+        answers.into_iter().find_map(Result::ok).map(|members| (members, true)).ok_or_else(|| self.unheard(&faults))
+    }
+
+    /// Words for a cluster of which no member tells anything.
+    fn unheard(&self, faults: &[Fault]) -> anyhow::Error {
+        self.expired().map_or_else(|| unheard(faults), |expired| anyhow!("{expired}"))
+    }
+
+    /// The reason why nobody answers this host, where its certificates have expired.
+    fn expired(&self) -> Option<String> {
+        (!self.expired.is_empty()).then(|| {
+            format!(
+                "{}\nuntil then neither etcd nor Patroni lets this host in, and how they are can't be told from here",
+                self.expired.join("\n")
+            )
+        })
+    }
+
+    /// What is the matter where etcd says nothing, and the remedy.
+    pub(super) fn no_majority(&self) -> anyhow::Error {
+        anyhow!("{}", self.expired().unwrap_or_else(|| NO_MAJORITY.to_owned()))
     }
 
     fn look_at(&self, rest: &Rest, time_max: Duration) -> Result<Members, Fault> {
@@ -319,7 +343,7 @@ impl Target {
     /// Sees that etcd has a majority, as far as it can be asked: nothing can be changed without one.
     pub(super) fn check_majority(&self) -> Result<()> {
         if self.lacks_majority() {
-            bail!("{NO_MAJORITY}");
+            return Err(self.no_majority());
         }
         Ok(())
     }

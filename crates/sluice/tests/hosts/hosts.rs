@@ -73,9 +73,13 @@ impl Hosts {
 
     /// Has a host read its file again.
     pub(crate) fn reload(&self, host: usize) {
+        self.hang_up(host);
+        self.wait_said(host, "is read again");
+    }
+
+    pub(crate) fn hang_up(&self, host: usize) {
         let pid = self.lock()[host].as_ref().unwrap().id();
         proc::send(pid, proc::Kind::SIGHUP);
-        self.wait_said(host, "is read again");
     }
 
     fn text(&self, host: usize, members: &[usize]) -> String {

@@ -354,6 +354,14 @@ fn etcd_that_loses_its_data() {
     etcd::begins_no_second(&hosts, 0);
 }
 
+#[test]
+fn files_that_will_not_do() {
+    let _alone = alone();
+    let Some(hosts) = begun(false) else { return };
+    refused::an_expired_certificate(&hosts, hosts.leader());
+    refused::half_a_file(&hosts, hosts.leader());
+}
+
 /// It is told so, and joins anew once its data are out of the way.
 fn a_member_that_was_removed(hosts: &Hosts) {
     hosts.stop(2);

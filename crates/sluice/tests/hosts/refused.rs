@@ -7,6 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use rcgen::{CertificateParams, KeyPair};
 use sluice_testkit::Version;
 
 use crate::{
@@ -124,6 +125,51 @@ fn another_name_or_version(hosts: &Hosts, host: usize) {
         fs::remove_dir_all(&elsewhere).unwrap();
     }
     fs::write(&file, text).unwrap();
+}
+
+/// A file that was cut off behind its first member: it passes no check, and changes nothing, neither by a reload nor by a
+/// start.
+pub(crate) fn half_a_file(hosts: &Hosts, host: usize) {
+    let rules = || fs::read_to_string(hosts.data(host).join("node/pgdata/pg_hba.conf")).unwrap();
+    let before = rules();
+    hosts.set_members(host, &[host]);
+    let missing = "member: this file does not name members of etcd that it had named before: ";
+    let (said, is_good) = hosts.command(host, &["check"]);
+    assert!(!is_good && said.contains(missing) && said.contains("sluice node remove"), "{said}");
+    hosts.hang_up(host);
+    hosts.wait_said(host, "the file is not taken, and nothing is changed: ");
+    assert!(hosts.said(host).contains(missing), "{}", hosts.said(host));
+    assert_eq!(rules(), before);
+    hosts.stop(host);
+    for _ in 0..2 {
+        hosts.start(host);
+        assert!(!hosts.wait_end(host) && hosts.said(host).contains(missing), "{}", hosts.said(host));
+        assert_eq!(rules(), before);
+    }
+    hosts.set_members(host, &[0, 1, 2]);
+    hosts.start(host);
+    hosts.wait_placed(host);
+    hosts.wait_streaming(2);
+}
+
+/// A host whose certificate expires while it runs: that is said, rather than what follows from it.
+pub(crate) fn an_expired_certificate(hosts: &Hosts, host: usize) {
+    let tls = hosts.data(host).join("tls");
+    let files = ["node.crt", "node.key"].map(|name| tls.join(name));
+    let before = files.each_ref().map(|file| fs::read(file).unwrap());
+    let mut params = CertificateParams::new(vec![hosts.network.address(host).to_string()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2020, 2, 1);
+    let key = KeyPair::generate().unwrap();
+    // Written over, they keep their owner and mode.
+    fs::write(&files[0], params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(&files[1], key.serialize_pem()).unwrap();
+    let status = hosts.status(host);
+    assert!(status.contains("tls/node.crt has expired, on 2020-02-01: make a new one"), "{status}");
+    assert!(!status.contains("etcd has no majority"), "{status}");
+    hosts.wait_said(host, "tls/node.crt has expired, on 2020-02-01");
+    files.iter().zip(before).for_each(|(file, bytes)| fs::write(file, bytes).unwrap());
+    hosts.wait_streaming(2);
 }
 
 /// A file that is not this host's, and a port that somebody has.

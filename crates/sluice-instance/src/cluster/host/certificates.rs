@@ -72,17 +72,30 @@ pub fn certificate_ends(config: &NodeConfig) -> Vec<String> {
     ends(&given(config), SystemTime::now())
 }
 
-/// The same of these files, at that time. One that can't be read is others' business.
+/// The same of these files, at that time.
 pub(in super::super) fn ends(files: &TlsFiles, now: SystemTime) -> Vec<String> {
-    let of = |path: &Path, remedy: &str| {
-        let expiry = Expiry::of(&read(path).unwrap_or_default())?;
-        Some(format!("the certificate in {} {}: {remedy}", path.display(), expiry.warning(now)?))
+    all_ends(files, now).map(|(_, warning)| warning).collect()
+}
+
+/// Those of them that have ended.
+pub(in super::super) fn expired(files: &TlsFiles, now: SystemTime) -> Vec<String> {
+    all_ends(files, now).filter_map(|(is_over, warning)| is_over.then_some(warning)).collect()
+}
+
+/// Each warning, with whether it is of an end that has come. One that can't be read is others' business.
+fn all_ends(files: &TlsFiles, now: SystemTime) -> impl Iterator<Item = (bool, String)> {
+    let of = |path: &Path, remedy: &str, needs_all: bool| {
+        let found = read(path).unwrap_or_default();
+        let warning = format!("the certificate in {} {}: {remedy}", path.display(), Expiry::of(&found)?.warning(now)?);
+        let has_ended = |it| Expiry::of(std::slice::from_ref(it)).is_some_and(|expiry| expiry.is_over(now));
+        Some((if needs_all { found.iter().any(has_ended) } else { found.iter().all(has_ended) }, warning))
     };
     let own = "make a new one for this host (sluice node ca, its old folder moved away), copy it here, and start sluice node \
                again: without it no other host answers this one";
     let authority = "no host trusts another one then: give all of them another authority before, one after the other \
                      (docs/hosts.md, \"Other certificates\")";
-    [of(&files.cert, own), of(&files.ca, authority)].into_iter().flatten().collect()
+    // Of authorities one will do.
+    [of(&files.cert, own, true), of(&files.ca, authority, false)].into_iter().flatten()
 }
 
 /// The certificates of a file, one at least.
@@ -169,12 +182,15 @@ mod tests {
         let said = ends(&files, now + Duration::from_secs(86_400));
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].contains("node.crt expires on 2026-12-12: make a new one"), "{said:?}");
-        let said = ends(&files, now + Duration::from_secs(15 * 86_400));
+        assert_eq!(expired(&files, now + Duration::from_secs(86_400)), [""; 0]);
+        let said = expired(&files, now + Duration::from_secs(15 * 86_400));
+        assert_eq!(said, ends(&files, now + Duration::from_secs(15 * 86_400)));
         assert!(said[0].contains("has expired, on 2026-12-12"), "{said:?}");
         // An authority that is to be replaced stands beside the one that comes.
         write("ca.crt", &[300, 10]);
         let said = ends(&files, now);
         assert!(said.len() == 1 && said[0].contains("ca.crt expires on 2026-12-07: no host trusts"), "{said:?}");
+        assert_eq!(expired(&files, now + Duration::from_secs(12 * 86_400)), [""; 0]);
         assert_eq!(ends(&TlsFiles { ca: "/none".into(), cert: "/none".into(), key: "/none".into() }, now), [""; 0]);
     }
 }

@@ -17,7 +17,7 @@ use super::{
         tls::TlsFiles,
     },
     FAILURES_MAX, Host, Pause, Stage, certificates, data,
-    members::{strangers, title, url},
+    members::{etcd_client, strangers, title, url},
     state::NAME,
 };
 use crate::event::Event;
@@ -174,8 +174,10 @@ impl Host {
             let done = match others.members() {
                 Err(_) if self.config.members.len() == 1 => Err(format!(
                     "etcd has no data in {}, and there is no other host that has them\nthe cluster begins by sluice node init; \
-                     if it had begun, begin anew with the data of PostgreSQL that are here: sluice node init --again",
-                    self.member.data.display()
+                     if it had begun, begin anew with the data of PostgreSQL that are here: sluice node init --again. If \
+                     there are other hosts, their [[member]]s are missing in {}",
+                    self.member.data.display(),
+                    self.config.file.display()
                 )),
                 Err(error) => Err(self.distrust(&error.to_string()).unwrap_or_else(|| {
                     format!(
@@ -228,7 +230,7 @@ impl Host {
     /// Waits until this member has a vote, and a majority is there.
     fn wait_voting(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
         let (own, others) = (self.config.own(), self.others()?);
-        let alone = super::prepare::etcd_client(vec![own.etcd_client], &self.tls)?;
+        let alone = etcd_client(vec![own.etcd_client], &self.tls)?;
         let mut waiting = self.waiting();
         loop {
             let Err(error) = alone.value("/sluice/majority") else {
@@ -320,7 +322,7 @@ impl Host {
 
     /// A client of the other members.
     fn others(&self) -> Result<EtcdClient, ClusterError> {
-        super::prepare::etcd_client(super::prepare::others(&self.config), &self.tls)
+        etcd_client(super::prepare::others(&self.config), &self.tls)
     }
 }
 

@@ -11,12 +11,21 @@ use std::{
 use sluice_config::{NodeConfig, NodeMember};
 
 use super::{
-    super::{error::ClusterError, etcd_api::EtcdPeer},
-    certificates, prepare,
+    super::{
+        error::ClusterError,
+        etcd_api::{EtcdClient, EtcdPeer},
+        tls::TlsFiles,
+    },
+    certificates,
 };
 
 /// A program that runs takes a connection at once, or its host is not there.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A client of members of etcd.
+pub(super) fn etcd_client(addresses: Vec<SocketAddr>, tls: &TlsFiles) -> Result<EtcdClient, ClusterError> {
+    EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
+}
 
 /// The URL of a member for the others.
 pub(super) fn url(member: &NodeMember) -> String {
@@ -29,6 +38,43 @@ pub(super) fn strangers<'a>(members: &'a [EtcdPeer], config: &NodeConfig) -> Vec
     members.iter().filter(|peer| !is_named(peer)).collect()
 }
 
+/// Whether a member is at one of these addresses.
+fn is_at(peer: &EtcdPeer, known: &[SocketAddr]) -> bool {
+    match &*peer.client_urls {
+        // It says them when it is started.
+        [] => addresses(&peer.peer_urls).any(|address| known.iter().any(|known| known.ip() == address.ip())),
+        urls => addresses(urls).any(|address| known.contains(&address)),
+    }
+}
+
+/// The addresses among these that the file does not name.
+pub(super) fn unnamed(known: &[SocketAddr], config: &NodeConfig) -> Vec<SocketAddr> {
+    let is_named = |address: &&SocketAddr| config.members.iter().any(|member| member.etcd_client == **address);
+    known.iter().filter(|address| !is_named(address)).copied().collect()
+}
+
+/// Sees that the file names all members of etcd that are at addresses which it had named before: one that was cut off, or
+/// edited by half, would have PostgreSQL refuse them.
+pub(super) fn check_named(
+    members: &[EtcdPeer],
+    before: &[SocketAddr],
+    config: &NodeConfig,
+) -> Result<(), ClusterError> {
+    let dropped = strangers(members, config).into_iter().filter(|peer| is_at(peer, before));
+    let dropped: Vec<String> = dropped.map(title).collect();
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    Err(ClusterError::BadFile {
+        path: config.file.clone(),
+        why: format!(
+            "member: this file does not name members of etcd that it had named before: {}\nit has to name all hosts, as the \
+             files of the others do; one that is gone for good is taken out of etcd before (sluice node remove)",
+            dropped.join(", ")
+        ),
+    })
+}
+
 /// A member, as it is told of.
 pub(super) fn title(peer: &EtcdPeer) -> String {
     let name = if peer.name.is_empty() { "one that was never started" } else { &peer.name };
@@ -38,15 +84,10 @@ pub(super) fn title(peer: &EtcdPeer) -> String {
 /// Faults of etcd's membership, each with the remedy, where members are known to be at these addresses, of which some do
 /// not answer.
 pub(in super::super) fn doubts(members: &[EtcdPeer], known: &[SocketAddr], silent: &[SocketAddr]) -> Vec<String> {
-    let is_known = |peer: &EtcdPeer| match &*peer.client_urls {
-        // It says them when it is started.
-        [] => addresses(&peer.peer_urls).any(|address| known.iter().any(|known| known.ip() == address.ip())),
-        urls => addresses(urls).any(|address| known.contains(&address)),
-    };
-    let strange = members.iter().filter(|peer| !is_known(peer)).map(|peer| {
+    let strange = members.iter().filter(|peer| !is_at(peer, known)).map(|peer| {
         format!(
-            "etcd has a member that this host's file does not name: {}. Where that host is gone for good: sluice node remove; \
-             where it is not: its [[member]] belongs in the files of all hosts (systemctl reload sluice-node)",
+            "etcd has a member that this host's file does not name: {}. Its [[member]] belongs in the files of all hosts \
+             (systemctl reload sluice-node); only where that host is gone for good: sluice node remove",
             title(peer)
         )
     });
@@ -100,7 +141,7 @@ fn addresses(urls: &[String]) -> impl Iterator<Item = SocketAddr> {
 /// There is none of that name, its host answers, or the members can't change their number now.
 pub fn remove(config: &NodeConfig, name: &str, force: bool) -> Result<(), ClusterError> {
     let addresses = config.members.iter().map(|member| member.etcd_client).collect();
-    let etcd = prepare::etcd_client(addresses, &certificates::given(config))?;
+    let etcd = etcd_client(addresses, &certificates::given(config))?;
     let bad = |why: String| ClusterError::BadFile { path: config.file.clone(), why };
     let members = etcd.members().map_err(|error| bad(format!("no member of etcd answers: {error}")))?;
     let Some(member) = find(&members, name, config) else {
@@ -191,6 +232,15 @@ mod tests {
             "{said}"
         );
         assert_eq!(strangers(&four, &config()), [&four[3]]);
+        // The file was cut off; or it is a stranger that it had not named before.
+        assert_eq!(
+            unnamed(&[known[0], "10.0.0.4:2379".parse().unwrap()], &config()),
+            ["10.0.0.4:2379".parse().unwrap()]
+        );
+        let before = [known[0], "10.0.0.4:2379".parse().unwrap()];
+        let said = check_named(&four, &before, &config()).unwrap_err().to_string();
+        assert!(said.contains("had named before: d (https://10.0.0.4:2380)\n"), "{said}");
+        assert!(check_named(&four, &known, &config()).is_ok() && check_named(&whole, &before, &config()).is_ok());
         let learner = EtcdPeer { is_learner: true, ..peer("b", 2) };
         let said = of(&[peer("a", 1), learner, peer("c", 3)]);
         assert!(said.starts_with("etcd's member b (https://10.0.0.2:2380) has no vote yet"), "{said}");

@@ -33,6 +33,7 @@ mod rules;
 pub(super) mod state;
 
 use std::{
+    net::SocketAddr,
     path::PathBuf,
     sync::{
         Arc,
@@ -107,6 +108,8 @@ pub type Pause<'a> = &'a dyn Fn(Duration) -> bool;
 pub struct Host {
     config: NodeConfig,
     state: HostState,
+    /// Addresses of etcd's members that its file does not name, and did when it was started last.
+    unnamed: Vec<SocketAddr>,
     root: PathBuf,
     run_as: RunAs,
     /// Of a host that has data.
@@ -144,7 +147,7 @@ impl Host {
     pub fn start(spec: HostSpec, observer: Arc<dyn Observer>, pause: Pause<'_>) -> Result<Option<Self>, ClusterError> {
         let begin = Instant::now();
         let mut host = prepare::prepare(spec, observer)?;
-        if !host.join_etcd(pause)? || !host.start_data(pause)? {
+        if !host.join_etcd(pause)? || !host.check_members().and_then(|()| host.start_data(pause))? {
             host.stop();
             return Ok(None);
         }
@@ -180,7 +183,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// It would be another host, or a file can't be written. Then nothing is changed.
+    /// It would be another host, members of etcd are missing, or a file can't be written. Then nothing is changed.
     pub fn reload(&mut self, config: NodeConfig) -> Result<(), ClusterError> {
         let is_same = (&config.cluster, &config.data, config.own())
             == (&self.config.cluster, &self.config.data, self.config.own());
@@ -192,6 +195,8 @@ impl Host {
                     .to_owned(),
             });
         }
+        let before: Vec<_> = self.config.members.iter().map(|member| member.etcd_client).collect();
+        self.check_named(&before, &config)?;
         HostState::of(&config, &self.root)?.write(&self.root)?;
         if let Some((data_dir, keeper)) = &self.data {
             prepare::write_files(&config, data_dir, keeper.node(), &self.tls, &self.tuning)?;
@@ -199,6 +204,31 @@ impl Host {
         }
         self.config = config;
         Ok(())
+    }
+
+    /// Sees that its file names the members that it named at the last start, before PostgreSQL's rules go by it.
+    fn check_members(&mut self) -> Result<(), ClusterError> {
+        if self.unnamed.is_empty() {
+            return Ok(());
+        }
+        self.check_named(&self.unnamed, &self.config)?;
+        self.unnamed.clear();
+        self.state.write(&self.root)
+    }
+
+    /// Sees that a file names the members of etcd at these addresses, which it had named before.
+    fn check_named(&self, before: &[SocketAddr], config: &NodeConfig) -> Result<(), ClusterError> {
+        if members::unnamed(before, config).is_empty() {
+            return Ok(());
+        }
+        let found = self.etcd_client(self.config.own)?.members();
+        let found = found.map_err(|error| ClusterError::BadFile {
+            path: config.file.clone(),
+            why: format!(
+                "member: hosts that this file had named before are missing, and etcd does not say whether they are gone: {error}\n                 it has to name all hosts, as the files of the others do; try again when etcd answers"
+            ),
+        })?;
+        members::check_named(&found, before, config)
     }
 
     /// Stops it: PostgreSQL by its Patroni, which hands over what it has to hand over, then etcd.
@@ -315,7 +345,7 @@ impl Host {
     fn etcd_client(&self, first: usize) -> Result<EtcdClient, ClusterError> {
         let mut addresses: Vec<_> = self.config.members.iter().map(|member| member.etcd_client).collect();
         addresses.rotate_left(first);
-        prepare::etcd_client(addresses, &self.tls)
+        members::etcd_client(addresses, &self.tls)
     }
 
     fn waiting(&self) -> Waiting<'_> {

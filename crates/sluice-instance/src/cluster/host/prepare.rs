@@ -16,7 +16,6 @@ use super::{
         earlier,
         error::ClusterError,
         etcd::{self, EtcdMember},
-        etcd_api::EtcdClient,
         folder::make_tree,
         keeper::{NodeKeeper, Slot, Surroundings},
         patroni::{self, Access, Node},
@@ -24,7 +23,9 @@ use super::{
         rest::Api,
         tls::TlsFiles,
     },
-    Host, HostSpec, certificates, data, rules,
+    Host, HostSpec, certificates, data,
+    members::{self, etcd_client},
+    rules,
     state::{HostState, Stage},
 };
 use crate::{
@@ -40,25 +41,30 @@ use crate::{
 /// The number of nodes from which on survivors can agree.
 const SURVIVORS_FROM: usize = 3;
 
-/// A client of members of etcd.
-pub(super) fn etcd_client(addresses: Vec<SocketAddr>, tls: &TlsFiles) -> Result<EtcdClient, ClusterError> {
-    EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
-}
-
 /// The addresses at which the other members' etcd answers.
 pub(super) fn others(config: &NodeConfig) -> Vec<SocketAddr> {
     let members = config.members.iter().enumerate().filter(|(place, _)| *place != config.own);
     members.map(|(_, member)| member.etcd_client).collect()
 }
 
-/// Looks whether a host can be started by its file: its certificate is the right one, etcd is there.
+/// Looks whether a host can be started by its file: its certificate is the right one, etcd is there, and has no members
+/// that the file named when the host was started last and does not name now, as far as they answer.
 ///
 /// # Errors
 ///
 /// What is in the way.
 pub fn check(config: &NodeConfig) -> Result<(), ClusterError> {
     certificates::check(config)?;
-    etcd::find_for_host().map(drop)
+    etcd::find_for_host()?;
+    // Who checks may not be able to read it.
+    let before = HostState::read(&config.data).ok().flatten().map_or_else(Vec::new, |state| state.etcd);
+    if members::unnamed(&before, config).is_empty() {
+        return Ok(());
+    }
+    match etcd_client(before.clone(), &certificates::given(config))?.members() {
+        Ok(members) => members::check_named(&members, &before, config),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Has a cluster begin on this host, at its next start: with the data that are here, or with new ones. `again`: though
@@ -130,6 +136,8 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
             (data_dir.root().to_owned(), Some((data_dir, environment)), None)
         }
     };
+    let before = HostState::read(&root)?.map_or_else(Vec::new, |state| state.etcd);
+    let unnamed = members::unnamed(&before, &config);
     let state = HostState::of(&config, &root)?;
     let own = config.own();
     let member = EtcdMember {
@@ -152,7 +160,9 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
         .map_err(|error| ClusterError::BadFile { path: tls.cert.clone(), why: error.to_string() })?;
     make_tree(&member.data, &run_as)?;
     make_log(&member.log)?;
-    state.write(&root)?;
+    if unnamed.is_empty() {
+        state.write(&root)?;
+    }
     let data = match opened.zip(node) {
         None => None,
         Some(((data_dir, environment), node)) => {
@@ -178,6 +188,7 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
     Ok(Host {
         config,
         state,
+        unnamed,
         root,
         run_as,
         data,
