@@ -191,6 +191,8 @@ pub struct Session {
     pub commit: Option<Box<LostCommit>>,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
+    /// Whether a server that others have used has refused its settings: it is to have one that nobody has had.
+    pub needs_new: bool,
     /// Its reads at standbys.
     pub reads: Reads,
 }
@@ -365,6 +367,7 @@ impl Session {
             is_lost: false,
             commit: None,
             failures: 0,
+            needs_new: false,
             reads: Reads::default(),
         }
     }

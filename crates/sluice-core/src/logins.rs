@@ -18,7 +18,7 @@ impl Generation {
     pub const FIRST: Self = Self(0);
 }
 
-/// A server's log-in: its time, what it may have seen, and what it asked for.
+/// A server's log-in: its time, what it may have seen, what it asked for, and whether anybody has had the server since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The time.
@@ -27,6 +27,8 @@ pub struct Opened {
     pub generation: Generation,
     /// The parameters of its StartupMessage, besides user and database.
     pub startup: StartupParameters,
+    /// Whether a client has had the server: what that one ran there (it may have loaded a library) stays.
+    pub has_served: bool,
 }
 
 /// The log-ins to one server's address; all pools of it share this.

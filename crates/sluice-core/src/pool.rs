@@ -88,6 +88,7 @@ struct Waiter {
     since: Time,
     generation: Generation,
     startup: StartupParameters,
+    new: bool,
     purpose: Purpose,
     until: Option<Time>,
 }
@@ -101,6 +102,8 @@ pub struct Wants<'a> {
     pub generation: Generation,
     /// The server is to have been opened with these.
     pub startup: &'a StartupParameters,
+    /// No client is to have had it.
+    pub new: bool,
     /// The purpose.
     pub purpose: Purpose,
     /// The time at which it does without one, where it could have another pool's.
@@ -119,19 +122,21 @@ pub enum Purpose {
 impl Wants<'_> {
     fn fit(&self, idle: &Idle) -> bool {
         let opened = &idle.opened;
-        opened.generation >= self.generation && opened.startup == *self.startup && self.made.cover(&idle.made)
+        let is_of_use = opened.generation >= self.generation && !(self.new && opened.has_served);
+        is_of_use && opened.startup == *self.startup && self.made.cover(&idle.made)
     }
 
     fn wait(&self, now: Time, client: ClientRef) -> Waiter {
-        let (generation, startup) = (self.generation, self.startup.clone());
-        Waiter { client, since: now, generation, startup, purpose: self.purpose, until: self.until }
+        let Self { generation, new, purpose, until, .. } = *self;
+        Waiter { client, since: now, generation, startup: self.startup.clone(), new, purpose, until }
     }
 }
 
 impl Waiter {
     /// Whether a server that was opened in that way is one for it.
     fn may_take(&self, opened: &Opened) -> bool {
-        opened.generation >= self.generation && opened.startup == self.startup
+        let is_of_use = opened.generation >= self.generation && !(self.new && opened.has_served);
+        is_of_use && opened.startup == self.startup
     }
 
     /// Whether one that could not be opened in that way says how its own attempt would end.

@@ -35,13 +35,12 @@ impl Engine {
             self.leave_standby(now, (client, server), io);
             return;
         }
-        let is_refused_there = self.is_refused_there(server, &error);
         let passes = may_pass(&error);
         let state = &self.servers[server];
         let is_shared = state.follows_statements() && state.kept.is_none();
         if state.exchange.reported_status() == TransactionStatus::Idle {
-            if own == Own::Settings && is_shared && is_refused_there && self.try_again(client, TRIES_MAX) {
-                self.replace_server(now, client, io);
+            if own == Own::Settings && !passes && self.is_refused_there(server) && self.try_new(now, client, server, io)
+            {
                 return;
             }
             let state = &mut self.servers[server];
@@ -55,6 +54,9 @@ impl Engine {
                     let tries = if passes { TRIES_MAX } else { u8::from(has_others) };
                     if self.try_again(client, tries) {
                         self.put_in_place_again(client, server, io);
+                        return;
+                    }
+                    if self.is_open(client) && !passes && self.try_new(now, client, server, io) {
                         return;
                     }
                 }
@@ -81,14 +83,32 @@ impl Engine {
         }
     }
 
-    /// Whether a setting was refused because of what others did on that server: `temp_buffers` stays what it is to the
-    /// end of a process that has used a temporary table.
-    fn is_refused_there(&self, server: ServerId, error: &ErrorResponse) -> bool {
+    /// Whether settings may have been refused because of what others did on that server: `temp_buffers` stays what it
+    /// is to the end of a process that has used a temporary table, and a library that was loaded has its own opinion of
+    /// the settings that begin with its name.
+    fn is_refused_there(&self, server: ServerId) -> bool {
         let session = &self.servers[server].session;
         let has_buffers = |profile: &Profile| profile.get("temp_buffers").is_some();
         // The one that was to be put in place, and the one that was there.
-        let is_concerned = has_buffers(session.profile()) || has_buffers(session.former());
-        error.code == sqlstate::INVALID_PARAMETER_VALUE && is_concerned
+        let has_any = has_buffers(session.profile()) || has_buffers(session.former());
+        has_any || session.profile().customs().next().is_some()
+    }
+
+    /// Gets a client a server that nobody has had, where its own has been others' before: what they have loaded or used
+    /// there does not concern it, and PostgreSQL's word on its settings is that of a session of its own.
+    fn try_new(&mut self, now: Time, client: ClientId, server: ServerId, io: &mut impl Io) -> bool {
+        let state = &self.servers[server];
+        let is_others = state.follows_statements() && state.kept.is_none() && state.opened.has_served;
+        // Behind a RESET of its own there is more than settings.
+        let has_run = self.is_open(client) && !state.session.effects().is_empty();
+        if !is_others || has_run || !self.try_again(client, TRIES_MAX) {
+            return false;
+        }
+        if let Some(session) = self.clients.get_mut(client).and_then(Client::session_mut) {
+            session.needs_new = true;
+        }
+        self.replace_server(now, client, io);
+        true
     }
 
     /// Whether what has failed may be tried once more, of so many times.

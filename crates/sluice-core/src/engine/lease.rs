@@ -70,9 +70,9 @@ impl Engine {
             return;
         }
         let pool = session.pool.clone();
-        let (generation, startup) = (session.generation(), &session.startup);
+        let (generation, startup, new) = (session.generation(), &session.startup, session.needs_new);
         let until = session.reads.catch_up.filter(|_| session.reads.is_away()).map(|catch_up| catch_up.until);
-        let wants = Wants { made: &session.made, generation, startup, purpose, until };
+        let wants = Wants { made: &session.made, generation, startup, new, purpose, until };
         let acquired = how(&mut pool.state(), now, client, wants);
         match acquired {
             Acquired::Server(server) if server.worker == self.worker => {
@@ -136,7 +136,8 @@ impl Engine {
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let opened = &server.opened;
-        if is_foreign || opened.generation < session.generation() || opened.startup != session.startup {
+        let is_useless = opened.generation < session.generation() || (session.needs_new && opened.has_served);
+        if is_foreign || is_useless || opened.startup != session.startup {
             self.replace_server(now, client.id, io);
             return;
         }
@@ -284,6 +285,7 @@ impl Engine {
             if let Some(session) = state.session_mut() {
                 session.link = Link::None;
                 session.former = Vec::new();
+                session.needs_new = false;
                 session.come_home();
                 if session.pool.has_leaving() {
                     self.todo.push_back(Todo::Move(client));
@@ -294,6 +296,7 @@ impl Engine {
         if let Some(server) = self.servers.get_mut(server) {
             server.role = Role::Settling { deadline: now + SETTLE_TIMEOUT };
             server.kept = None;
+            server.opened.has_served = true;
         }
         self.todo.push_back(Todo::Settle(server));
     }
@@ -339,6 +342,7 @@ impl Engine {
         server.role = Role::Settling { deadline: now + patience + SETTLE_TIMEOUT };
         server.preparation = Preparation::None;
         server.kept = None;
+        server.opened.has_served = true;
         if !server.follows_statements() {
             server.session.add_effects(Effects::ANYTHING);
         }

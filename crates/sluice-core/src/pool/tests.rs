@@ -24,13 +24,14 @@ fn wants() -> Wants<'static> {
         made: &Customs::NONE,
         generation: Generation::FIRST,
         startup: &StartupParameters::NONE,
+        new: false,
         purpose: Purpose::Work,
         until: None,
     }
 }
 
 fn opened(at: Time) -> Opened {
-    Opened { at, generation: Generation::FIRST, startup: StartupParameters::NONE }
+    Opened { at, generation: Generation::FIRST, startup: StartupParameters::NONE, has_served: false }
 }
 
 fn pool(size: u32) -> PoolState {

@@ -220,7 +220,7 @@ pub enum Reported {
 impl Server {
     /// A connection that is being opened with these parameters.
     pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, startup: StartupParameters, now: Time) -> Self {
-        let opened = Opened { at: now, generation: pool.log_ins.generation(), startup };
+        let opened = Opened { at: now, generation: pool.log_ins.generation(), startup, has_served: false };
         let (connect_timeout, prepared_max) = pool.state().for_new_servers();
         let statements = ServerStatements::new(prepared_max);
         Self {

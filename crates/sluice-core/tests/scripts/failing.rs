@@ -115,6 +115,75 @@ fn custom_settings_without_a_value_are_put_in_place_again() {
     assert_eq!(table.hears(server), "Q(SELECT 2)");
 }
 
+/// The same of `x.y`, which is `1`.
+const X_Y: &str = "set=782e79:31";
+
+/// A client that has set `x.y` before a library of that name was loaded, and the server that it gets next, where another
+/// client has been.
+fn refused_by_library() -> (Table, Side, Side) {
+    let (mut table, first, server) = seated(one());
+    let second = table.client();
+    table.hears(first);
+    table.says(first, &query("SET x.y = '1'"));
+    table.says(server, &answers("C(SET) Z(I)"));
+    table.says(server, &answers(&format!("D({X_Y}) C(SELECT 1) Z(I)")));
+    assert_eq!(table.hears(first), "C(SET) Z(I)");
+    table.says(second, &query("SELECT 1"));
+    table.says(server, &answers("C(RESET) Z(I)"));
+    let server = table.connects()[0];
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)", "it is not to find the other's setting");
+    table.says(first, &query("SELECT 2"));
+    assert_eq!(table.hears(server), "Q(SELECT pg_catalog.set_config('x.y','1',false);)");
+    (table, first, server)
+}
+
+#[test]
+fn settings_that_a_used_server_refuses_are_put_in_place_on_a_new_one() {
+    for error in ["42501", "42602", "22023"] {
+        let (mut table, client, server) = refused_by_library();
+        let waiter = table.client();
+        table.says(waiter, &query("SELECT 3"));
+        table.says(server, &answers(&format!("E({error}) Z(I)")));
+        assert_eq!((table.hears(server).as_str(), table.hears(client).as_str()), ("X", ""), "{error}");
+        assert!(table.is_closed(server));
+        let new = table.connects()[0];
+        assert_eq!(table.hears(new), "Q(SELECT pg_catalog.set_config('x.y','1',false);)");
+        table.says(new, &answers("D(1) C(SELECT 1) Z(I)"));
+        table.says(new, &answers("C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(client), "C(SELECT 1) Z(I)", "{error}: it comes before those who wait");
+    }
+}
+
+#[test]
+fn a_client_whose_settings_a_used_server_has_refused_gets_no_other_used_one() {
+    let mut table = Table::new(PoolSettings { size: 2, ..PoolSettings::default() });
+    let clients = [table.client(), table.client()];
+    let servers = clients.map(|client| {
+        table.says(client, &query("BEGIN READ WRITE"));
+        table.connects();
+        let server = *table.servers().last().expect("there is one");
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        server
+    });
+    assert_ne!(servers[0], servers[1]);
+    for (client, server) in clients.into_iter().zip(servers) {
+        table.says(client, &query("COMMIT"));
+        table.says(server, &answers("C(COMMIT) Z(I)"));
+        assert_eq!(table.hears(server), "Q(BEGIN READ WRITE) Q(COMMIT)");
+    }
+    let login = table.stranger_with("app", &[("x.y", "1")]);
+    let asked: Vec<Side> = servers.into_iter().filter(|server| table.hears(*server).contains("x.y")).collect();
+    table.says(asked[0], &answers("E(42602) Z(I)"));
+    assert_eq!(servers.iter().filter(|server| table.hears(**server).contains("x.y")).count(), 0);
+    let new = table.connects()[0];
+    assert!(table.hears(new).contains("'x.y','1'"));
+    // What a session of its own would not take either is refused.
+    table.says(new, &answers("E(42602) Z(I)"));
+    assert_eq!(table.hears(login), "R E(42602)");
+    assert!(table.is_closed(login) && table.connects().is_empty());
+}
+
 #[test]
 fn a_session_whose_settings_are_refused_for_good_ends_before_anything_runs() {
     let (mut table, client, server) = resetting();
@@ -123,8 +192,23 @@ fn a_session_whose_settings_are_refused_for_good_ends_before_anything_runs() {
     }
     let heard = table.hears(server);
     assert!(heard.starts_with(ANEW) && !heard.contains("SELECT 1"), "{heard}");
-    assert_eq!(table.hears(client), "E(22023)");
-    assert!(table.is_closed(client));
+    assert!(table.is_closed(server) && !table.is_closed(client), "another one may take them");
+    // A role that has been dropped, for example.
+    let (mut table, first, server) = seated(one());
+    let second = table.client();
+    leaves(&mut table, (first, server), ZONE_X);
+    table.says(second, &query("SELECT 1"));
+    for answer in ["C(RESET) Z(I)", "C(SELECT 1) Z(I)"] {
+        table.says(server, &answers(answer));
+    }
+    table.hears(server);
+    table.says(first, &query("SELECT 2"));
+    table.says(server, &answers("E(22023) Z(I)"));
+    let new = table.connects()[0];
+    assert!(table.hears(new).contains("'timezone','X'"));
+    table.says(new, &answers("E(22023) Z(I)"));
+    assert_eq!((table.hears(new).as_str(), table.hears(first).as_str()), ("", "E(22023)"));
+    assert!(table.is_closed(first) && !table.hears(server).contains("SELECT 2"));
 }
 
 #[test]

@@ -25,6 +25,7 @@ matrix!(transaction:
     what_functions_leave_where_no_text_shows_it,
     values_cost_no_servers,
     names_that_are_put_together_stay_with_their_client,
+    settings_of_a_library_that_others_have_loaded,
 );
 
 const IS_THERE: &str = "SELECT current_setting('app.tenant', true) IS NULL, current_setting('a.b', true) IS NULL, \
@@ -340,4 +341,29 @@ fn values_cost_no_servers(case: Case) {
         // Each of the two that were there first may have been closed for the other client.
         assert!(servers.len() <= 4, "{} servers", servers.len());
     }
+}
+
+fn settings_of_a_library_that_others_have_loaded(case: Case) {
+    beside(case, &[], |b| {
+        let loads = "DO 'BEGIN END'";
+        for set in [
+            "SET plpgsql.variable_conflict = 'use_column'",
+            "SET plpgsql.variable_conflict = 'abc'",
+            "SET plpgsql.foo = '1'",
+        ] {
+            b.clients(&[&[("user", "app")], &[], &[]]);
+            for _ in 0..3 {
+                b.query(0, set);
+                b.query(1, loads);
+                b.query(2, loads);
+                b.on_each_server(0, 1, &s().query("SELECT 1"));
+            }
+        }
+        b.clients(&[&[]]);
+        b.query(0, "DO 'BEGIN END'");
+        b.clients(&[&[], &[("plpgsql.foo", "1")], &[("options", "-c plpgsql.variable_conflict=use_column")]]);
+        for client in [0, 1, 2, 0, 1, 2] {
+            b.query(client, "SELECT 1");
+        }
+    });
 }
