@@ -69,6 +69,8 @@ impl Conversion {
                 self.auth.insert("known_users_only", value(true));
                 let users = self.known.users.union(&self.known.askers).cloned().collect();
                 self.without_secret(users, ini);
+            } else if !self.asks_otherwise {
+                self.empty_passwords(ini);
             }
             return;
         }
@@ -101,8 +103,8 @@ impl Conversion {
         let named: Vec<_> = users.intersection(&self.known.users).map(|user| format!("{user:?}")).collect();
         if !named.is_empty() {
             let what = format!(
-                "{} can't log in by password, as with PgBouncer 1.18, which does not look up whom this section names, and \
-                 finds no secret in auth_file. For Sluice to look them up, take them out of users_without_secret under \
+                "{} can't log in by password, as with PgBouncer 1.18 (but by scram-sha-256 it takes an empty one), which \
+                 does not look up whom this section names, and finds no secret in auth_file. For Sluice to look them up, take them out of users_without_secret under \
                  [auth]",
                 named.join(", ")
             );
@@ -110,15 +112,38 @@ impl Conversion {
         }
     }
 
+    /// Says who gets in with PgBouncer by a password that is empty, which is none here.
+    fn empty_passwords(&mut self, ini: &Path) {
+        if self.auth.get("method").and_then(Item::as_str) != Some("scram-sha-256") {
+            return;
+        }
+        let users = self.unlisted(self.known.users.clone(), ini);
+        let named: Vec<_> = users.iter().map(|user| format!("{user:?}")).collect();
+        if !named.is_empty() {
+            let what = format!(
+                "{} can't log in, without a secret in auth_file; PgBouncer 1.18 lets them in with an empty password. Give \
+                 them one there",
+                named.join(", ")
+            );
+            self.say(None, "[users]", what, true);
+        }
+    }
+
     /// Writes down those of the users who have no secret in `auth_file`, and gives them.
-    fn without_secret(&mut self, mut users: BTreeSet<String>, ini: &Path) -> BTreeSet<String> {
+    fn without_secret(&mut self, users: BTreeSet<String>, ini: &Path) -> BTreeSet<String> {
+        let users = self.unlisted(users, ini);
+        if !users.is_empty() {
+            self.auth.insert("users_without_secret", value(users.iter().collect::<Array>()));
+        }
+        users
+    }
+
+    /// Those of the users who do not stand in `auth_file`.
+    fn unlisted(&self, mut users: BTreeSet<String>, ini: &Path) -> BTreeSet<String> {
         let file = self.auth.get("users_file").and_then(Item::as_str).map(PathBuf::from);
         let text = file.and_then(|file| read(&beside(ini, &file)).ok()).unwrap_or_default();
         let listed: BTreeMap<_, _> = users::read_lines(&text, Path::new("")).users;
         users.retain(|user| !listed.contains_key(user));
-        if !users.is_empty() {
-            self.auth.insert("users_without_secret", value(users.iter().collect::<Array>()));
-        }
         users
     }
 }
@@ -156,6 +181,8 @@ mod tests {
         // Where all are asked for passwords, none is as good as a wrong one.
         let (table, _, _) = auth("a =", &format!("auth_type = md5\n{file}"));
         assert_eq!(table, "method = \"md5\"\nusers_file = \"users.txt\"");
+        let (_, said, _) = auth("a =", &format!("{file}auth_type = scram-sha-256"));
+        assert!(said.len() == 1 && said[0].starts_with("[users]: \"bob\" can't log in, "), "{said:?}");
     }
 
     #[test]

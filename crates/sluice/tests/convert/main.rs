@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod noticed;
+mod random;
 mod widened;
 
 use std::{

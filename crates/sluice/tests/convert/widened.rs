@@ -22,7 +22,7 @@ pub(super) struct Pair {
     /// Notes on what clients may notice.
     pub(super) notes: Vec<String>,
     /// Those of them that clients may get in that could not.
-    said: Vec<String>,
+    pub(super) said: Vec<String>,
     /// Neither, where the conversion was refused.
     running: Option<[Running; 2]>,
 }
@@ -37,6 +37,16 @@ impl Pair {
     /// The same with these settings of the databases `forced` and `own`, where `ASKS` is another role that the server
     /// trusts.
     pub(super) fn of([forced, own]: [&str; 2], settings: &str, files: &[(&str, &str)]) -> Self {
+        let text = format!(
+            "[databases]\nforced = HOST dbname=ROLE user=ROLE {forced}\nown = HOST dbname=ROLE {own}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = PORT\nunix_socket_dir = @\n{settings}\n"
+        );
+        Self::by(&text, files)
+    }
+
+    /// Starts both by such a text, where `HOST` is the server's place, `ROLE` a role and a database, `ASKS` another role,
+    /// `PORT` the port to listen on, and `@` the folder.
+    pub(super) fn by(text: &str, files: &[(&str, &str)]) -> Self {
         let server = TestServer::shared(Version::V15);
         let database = server.database();
         let role = &database.name;
@@ -48,20 +58,25 @@ impl Pair {
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let owner = server.socket_dir().join(format!(".s.PGSQL.{}", server.port()));
         let folder = place.path().display().to_string();
-        for (name, text) in files {
-            write_for_postgres(&place.path().join(name), text, &owner);
-        }
+        let host = format!("host={} port={}", server.socket_dir().display(), server.port());
         let ports = [free_port(), free_port()];
+        let filled = |text: &str, port: u16| {
+            let words = [("@", &folder), ("ASKS", &asks), ("ROLE", role), ("HOST", &host), ("PORT", &port.to_string())];
+            words.into_iter().fold(text.to_owned(), |text, (word, stands_for)| text.replace(word, stands_for))
+        };
         let [theirs, ini] = ["theirs.ini", "pgbouncer.ini"].map(|name| place.path().join(name));
         for (path, port) in [(&theirs, ports[0]), (&ini, ports[1])] {
-            let host = format!("host={} port={}", server.socket_dir().display(), server.port());
-            let text = format!(
-                "[databases]\nforced = {host} dbname={role} user={role} {forced}\nown = {host} dbname={role} {own}\n\
-                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir = {folder}\n{}\n",
-                settings.replace('@', &folder),
-            );
-            let text = text.replace("ASKS", &asks).replace("ROLE", role).replace("HOST", &host);
-            let text = text.replace("PORT", &port.to_string());
+            let mut text = filled(text, port);
+            for (name, file) in files {
+                if !name.ends_with(".ini") {
+                    write_for_postgres(&place.path().join(name), file, &owner);
+                    continue;
+                }
+                // What is included may have a port of its own, too.
+                let named = format!("{port}.{name}");
+                text = text.replace(&format!("/{name}"), &format!("/{named}"));
+                write_for_postgres(&place.path().join(named), &filled(file, port), &owner);
+            }
             write_for_postgres(path, &text, &owner);
         }
         let toml = place.path().join("sluice.toml");
