@@ -41,6 +41,8 @@ pub struct LogicalSlots {
 /// The reason why a node can't serve a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unserved {
+    /// No PostgreSQL runs there: it stops for a moment when Patroni copies a slot, again and again where that fails.
+    Away,
     /// It is not there.
     Missing,
     /// The log that it needs is not there.

@@ -14,10 +14,12 @@ use sluice_patroni::{Members, Method};
 use super::target::{Target, leader};
 
 /// The time for Patroni to bring slots of standbys up: some of its loops.
-const SERVED_TIME: Duration = Duration::from_secs(10);
+const SERVED_TIME: Duration = Duration::from_secs(15);
 
-/// The interval at which the primary is to write what decoding can begin with.
-const BEGIN_EVERY: Duration = Duration::from_secs(3);
+/// The interval at which the primary is to write what decoding can begin with, and the number of times: a slot that has
+/// just been copied has a snapshot at the second.
+const BEGIN_EVERY: Duration = Duration::from_secs(1);
+const BEGINS_MAX: u32 = 3;
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
@@ -28,7 +30,7 @@ fn permanent(settings: &Value) -> Vec<String> {
 }
 
 /// A slot that a node can't serve.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Fault<'a> {
     slot: String,
     node: &'a str,
@@ -39,6 +41,7 @@ impl Fault<'_> {
     fn words(&self) -> String {
         let Self { slot, node, reason } = self;
         match reason {
+            Unserved::Away => format!("PostgreSQL of {node} does not run, as when Patroni copies a slot"),
             Unserved::Missing => format!("{node} does not have slot {slot}"),
             Unserved::NoLog => format!("{node} does not have the log that slot {slot} needs"),
             Unserved::NoSnapshot => {
@@ -54,7 +57,7 @@ impl Fault<'_> {
 #[derive(Debug, Default)]
 struct Told<'a> {
     faults: Vec<Fault<'a>>,
-    /// Those that do not say now, with the reason: a standby stops for a moment when it takes a slot.
+    /// Those that do not say, with the reason.
     silent: Vec<String>,
     /// Those whose data are elsewhere: they can't be asked from here.
     elsewhere: Vec<&'a str>,
@@ -72,7 +75,7 @@ impl<'a> Told<'a> {
                     let reasons = slots.iter().filter_map(|slot| Some((slot, here.unserved(slot)?)));
                     all.faults.extend(reasons.map(|(slot, reason)| Fault { slot: slot.clone(), node, reason }));
                 }
-                Some(Ok(None)) => all.silent.push(format!("{node}: no PostgreSQL runs there")),
+                Some(Ok(None)) => all.faults.push(Fault { slot: String::new(), node, reason: Unserved::Away }),
                 Some(Err(error)) => all.silent.push(format!("{node}: {error}")),
                 None => all.elsewhere.push(node),
             }
@@ -103,20 +106,26 @@ pub(super) fn check(target: &Target, members: &Members, to: Option<&str>, go_on:
         return Ok(false);
     }
     let begun = Instant::now();
-    let (mut last_begin, mut has_waited) = (None::<Instant>, false);
+    let (mut begins, mut has_waited) = (0, false);
+    // What a node lacks that Patroni restarts for it says more than that it does not run at this moment.
+    let mut lacks = Vec::new();
     loop {
         let told = Told::by(target, members, to, &slots);
         let is_open = !told.faults.is_empty() || !told.silent.is_empty();
         if !is_open || go_on || begun.elapsed() >= SERVED_TIME {
             told.say_what_is_unknown();
-            conclude(&told.faults, go_on)?;
+            let is_away = !told.faults.is_empty() && told.faults.iter().all(|fault| fault.reason == Unserved::Away);
+            conclude(if is_away && !lacks.is_empty() { &lacks } else { &told.faults }, go_on)?;
             return Ok(has_waited);
         }
-        // A checkpoint writes what a standby needs for that.
-        let is_due = last_begin.is_none_or(|last| last.elapsed() >= BEGIN_EVERY);
-        if is_due && told.faults.iter().any(|fault| fault.reason == Unserved::NoSnapshot) {
+        if told.faults.iter().any(|fault| fault.reason != Unserved::Away) {
+            lacks.clone_from(&told.faults);
+        }
+        // A checkpoint writes what a standby needs for that, and with which the slot on the primary comes to need less log.
+        let is_due = begins < BEGINS_MAX && begun.elapsed() >= BEGIN_EVERY * begins;
+        if is_due && told.faults.iter().any(|fault| matches!(fault.reason, Unserved::NoLog | Unserved::NoSnapshot)) {
             target.checkpoint(leader);
-            last_begin = Some(Instant::now());
+            begins += 1;
         }
         thread::sleep(LOOK_EVERY);
         has_waited = true;
@@ -141,9 +150,11 @@ fn conclude(faults: &[Fault<'_>], go_on: bool) -> Result<()> {
 
 fn remedy(reason: Unserved) -> &'static str {
     match reason {
-        Unserved::Missing => "Patroni copies a slot within some loops: wait, or see that node's log",
+        Unserved::Away => "Wait, and see that node's log and sluice cluster status",
+        Unserved::Missing => "Patroni copies a slot within some loops: wait, and see that node's log",
         Unserved::NoLog => {
-            "let the subscriber catch up, and then make that node anew (sluice cluster reinit), or remove the slot"
+            "End prepared and long transactions, let the subscriber catch up, and then make that node anew (sluice cluster \
+             reinit), or remove the slot"
         }
         Unserved::NoSnapshot => {
             "End prepared and long transactions (pg_prepared_xacts, pg_stat_activity), let the subscriber catch up, and \
@@ -184,6 +195,7 @@ mod tests {
         assert!(conclude(&[], false).is_ok() && conclude(&[fault(Unserved::NoLog)], true).is_ok());
         for (reason, words) in [
             (Unserved::Missing, "node2 does not have slot warehouse"),
+            (Unserved::Away, "node2 does not run"),
             (Unserved::NoLog, "let the subscriber catch up"),
             (Unserved::NoSnapshot, "pg_prepared_xacts"),
         ] {
