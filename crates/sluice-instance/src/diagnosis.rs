@@ -108,7 +108,8 @@ impl Tail {
 
     /// Of a log file, from `start` on: what came before is not about this start.
     pub(crate) fn of_file(path: &Path, start: u64) -> Self {
-        let output = read_end(path, start).unwrap_or_else(|error| format!("(the log can't be read: {error})"));
+        let output =
+            read_end(path, start, TAIL_BYTES).unwrap_or_else(|error| format!("(the log can't be read: {error})"));
         let tail = Self::of(&output);
         // A log that is on the full disk itself has lost the message.
         let full = disk::free_bytes(path).is_ok_and(|free| free < disk::FULL_BYTES);
@@ -167,12 +168,12 @@ impl fmt::Display for Tail {
     }
 }
 
-fn read_end(path: &Path, start: u64) -> io::Result<String> {
+pub(crate) fn read_end(path: &Path, start: u64, bytes_max: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(start.max(length.saturating_sub(TAIL_BYTES)).min(length)))?;
+    file.seek(SeekFrom::Start(start.max(length.saturating_sub(bytes_max)).min(length)))?;
     let mut bytes = Vec::new();
-    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+    file.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -45,7 +45,7 @@ pub use crate::{
     },
     data_dir::{DataDir, DataDirError, DataDirSpec, Layout, POOL_SECRET},
     diagnosis::Diagnosis,
-    disk::free_bytes,
+    disk::{free_bytes, full as full_disk},
     endpoint::Endpoint,
     event::{Event, Observer, Silent},
     pool_file::write_pool_file,

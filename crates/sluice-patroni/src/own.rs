@@ -28,6 +28,9 @@ pub struct Own {
     /// The end of its log.
     #[serde(default, rename = "xlog")]
     pub log: Option<Replayed>,
+    /// The time at which it heard from etcd last, by its own clock, in seconds since 1970: some seconds ago where all is well.
+    #[serde(default)]
+    pub dcs_last_seen: Option<u64>,
     /// Whether the cluster is in maintenance.
     #[serde(default)]
     pub pause: bool,

@@ -108,6 +108,16 @@ impl Expiry {
         Some(Self { at: first.to_system_time(), date })
     }
 
+    /// The moment.
+    pub fn at(&self) -> SystemTime {
+        self.at
+    }
+
+    /// Its date, in UTC: `2026-11-27`.
+    pub fn date(&self) -> &str {
+        &self.date
+    }
+
     /// Whether it has come.
     pub fn is_over(&self, now: SystemTime) -> bool {
         self.at <= now

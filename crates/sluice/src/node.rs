@@ -42,8 +42,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The interval at which it is told that something can't be mended.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// The interval at which certificates are looked at.
-const EXPIRY_EVERY: Duration = Duration::from_secs(20);
+/// The interval at which certificates and the disk are looked at.
+const WARN_LOOK_EVERY: Duration = Duration::from_secs(20);
 
 /// The interval at which it is warned of certificates that end soon, while nothing else is to be said of them.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -134,6 +134,7 @@ fn ca(dir: &Path, hosts: &[(String, Vec<IpAddr>)]) -> Result<()> {
         let what = if bundle.is_new { "made" } else { "was there, and is kept" };
         say!("{} {what}", bundle.dir.display());
     }
+    cluster::authority_ends(dir).iter().for_each(|end| say!("warning: {end}"));
     say!(
         "Each host gets its own folder (ca_file, cert_file and key_file in its node.toml). Keep {} elsewhere.",
         dir.join("ca.key").display()
@@ -267,20 +268,24 @@ fn run(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Warnings of certificates that end soon, or have ended.
+/// Warnings of certificates that end soon, or have ended, and of a disk that is full.
 struct Warned {
     looked: Instant,
     said: Instant,
     ends: Vec<String>,
+    is_full: bool,
 }
 
 impl Warned {
-    /// Warns once a day, and when something else is to be said than before: one has ended.
+    /// Warns once a day, and when something else is to be said than before: one has ended, or the disk has become full.
     fn warn(last: &mut Option<Self>, host: &cluster::Host) {
-        if last.as_ref().is_some_and(|last| last.looked.elapsed() < EXPIRY_EVERY) {
+        if last.as_ref().is_some_and(|last| last.looked.elapsed() < WARN_LOOK_EVERY) {
             return;
         }
-        let (now, ends) = (Instant::now(), host.certificate_ends());
+        let (now, ends, full) = (Instant::now(), host.certificate_ends(), host.full_disk());
+        if let Some(full) = full.as_ref().filter(|_| !last.as_ref().is_some_and(|last| last.is_full)) {
+            tracing::warn!("{full}");
+        }
         let is_said = last.take().filter(|last| last.ends == ends && last.said.elapsed() < WARN_EVERY);
         let said = is_said.map_or_else(
             || {
@@ -289,7 +294,7 @@ impl Warned {
             },
             |last| last.said,
         );
-        *last = Some(Self { looked: now, said, ends });
+        *last = Some(Self { looked: now, said, ends, is_full: full.is_some() });
     }
 }
 

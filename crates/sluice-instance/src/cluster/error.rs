@@ -97,19 +97,14 @@ pub enum ClusterError {
         logs: Vec<LogEnd>,
     },
     /// A host's member of etcd does not come up.
-    #[error(
-        "etcd does not come up ({} s){}\n\
-         if its log says that the member was removed and this host is to be one of the cluster's again, move {} away: it joins \
-         anew then",
-        waited.as_secs(), ends(logs), data.display()
-    )]
+    #[error("etcd does not come up; {} says:\n{said}\n{remedy}", log.display())]
     EtcdFails {
-        /// The time that it was given.
-        waited: Duration,
-        /// Its data.
-        data: PathBuf,
         /// Its log.
-        logs: Vec<LogEnd>,
+        log: PathBuf,
+        /// The last errors there.
+        said: String,
+        /// The remedy.
+        remedy: String,
     },
     /// A host's data are of another cluster.
     #[error(

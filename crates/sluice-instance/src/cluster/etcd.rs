@@ -76,6 +76,44 @@ pub(super) fn set_aside(dir: &Path) -> Result<(), ClusterError> {
     }
 }
 
+/// Errors that are shown of a log, in lines.
+const ERRORS_MAX: usize = 4;
+
+/// The last errors in the end of a log; its last lines where it has none.
+pub(super) fn errors(log: &str) -> String {
+    let lines: Vec<(bool, String)> = log.lines().filter(|line| !line.trim().is_empty()).map(of_line).collect();
+    let mut shown: Vec<&str> = lines.iter().filter_map(|(is_error, text)| is_error.then_some(&**text)).collect();
+    if shown.is_empty() {
+        shown = lines.iter().map(|(_, text)| &**text).collect();
+    }
+    // Each start says the same.
+    let mut last: Vec<&str> = Vec::new();
+    for text in shown.into_iter().rev() {
+        if last.len() < ERRORS_MAX && !last.contains(&text) {
+            last.push(text);
+        }
+    }
+    last.reverse();
+    last.join("\n")
+}
+
+/// A line of its log in short, and whether it tells of an error that ends it.
+fn of_line(line: &str) -> (bool, String) {
+    let Ok(entry) = serde_json::from_str::<serde_json::Value>(line) else {
+        return (line.starts_with("panic:"), line.trim().chars().take(LINE_CHARS_MAX).collect());
+    };
+    let of = |key: &str| entry[key].as_str().unwrap_or_default();
+    let (message, error) = (of("msg"), of("error"));
+    let is_error = matches!(of("level"), "error" | "dpanic" | "panic" | "fatal") && !message.contains("systemd")
+        || message == "server error"
+        || message.starts_with("data-dir used");
+    let text = if error.is_empty() { message.to_owned() } else { format!("{message}: {error}") };
+    (is_error, text.chars().take(LINE_CHARS_MAX).collect())
+}
+
+/// The part of one line of a log that is shown, in characters.
+const LINE_CHARS_MAX: usize = 300;
+
 /// Finds etcd.
 pub(super) fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -238,6 +276,24 @@ mod tests {
         set_aside(&data).unwrap();
         assert!(!data.join("member").exists() && data.join("member.old/snap/db").exists());
         assert!(told().is_err());
+    }
+
+    #[test]
+    fn the_errors_of_a_log() {
+        let start = "{\"level\":\"error\",\"msg\":\"failed to notify systemd for readiness\",\"error\":\"x\"}\n\
+                     {\"level\":\"warn\",\"msg\":\"server error\",\"error\":\"the member has been permanently removed\"}\n\
+                     {\"level\":\"warn\",\"msg\":\"data-dir used by this member must be removed\"}\n";
+        let said =
+            "server error: the member has been permanently removed\ndata-dir used by this member must be removed";
+        assert_eq!(errors(&start.repeat(3)), said);
+        let panic = "{\"level\":\"panic\",\"msg\":\"tocommit(9) is out of range [lastIndex(0)]\",\"stacktrace\":\"y\"}\n\
+                     panic: tocommit(9) is out of range [lastIndex(0)]\n\ngoroutine 7 [running]:\n";
+        let said = "tocommit(9) is out of range [lastIndex(0)]\npanic: tocommit(9) is out of range [lastIndex(0)]";
+        assert_eq!(errors(panic), said);
+        assert_eq!(
+            errors("{\"level\":\"warn\",\"msg\":\"slow\"}\nflag provided but not defined\n"),
+            "slow\nflag provided but not defined"
+        );
     }
 
     #[test]

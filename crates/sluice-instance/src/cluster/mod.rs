@@ -90,7 +90,10 @@ pub use self::{
     environment::{Environment, EnvironmentError, PATRONI_VERSION},
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
-    host::{AuthorityError, Bundle, Host, HostSpec, Pause, begin, certificate_ends, check, make_bundles, remove},
+    host::{
+        AuthorityError, Bundle, Host, HostSpec, Pause, authority_ends, begin, certificate_ends, check, make_bundles,
+        remove,
+    },
     known::{EtcdHere, EtcdHosts, Known, KnownEtcd},
     patroni::{Node, STANDBYS_REQUIRED},
     resize::{is_cluster, to_one},

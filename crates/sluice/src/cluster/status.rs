@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Result, anyhow};
@@ -20,6 +20,9 @@ use super::{
 
 /// The time for the pools to let this command in: what is known of the nodes is not to wait for them.
 const POOL_TIME: Duration = Duration::from_secs(5);
+
+/// The time since the primary heard from etcd is shorter, or its clock is another one.
+const CLOCKS_APART_MAX: Duration = Duration::from_secs(60);
 
 /// A node, as it is shown.
 #[derive(Debug, PartialEq)]
@@ -54,9 +57,10 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     let own = target.own_words(&members);
     let notes: Vec<_> = notes.into_iter().chain(slots::notes(target, &members)).collect();
     let doubt = doubt(&members, &own, (lacks_majority, is_late));
-    let now = SystemTime::now();
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
+    // Of that, times of its transactions can be told from times here.
+    let now = primary.and_then(|(_, own)| common_time(own.as_ref().ok()?, SystemTime::now()));
     let nodes: Vec<Node> =
         members.members.iter().zip(&own).map(|(member, own)| node(member, own.as_ref(), end, now)).collect();
     let mut pools = Pools::connect_within(POOL_TIME, &target.pools, target.cluster.as_deref(), &members.scope)?;
@@ -96,8 +100,15 @@ fn doubt(members: &Members, own: &[Result<Own, AskError>], (lacks_majority, is_l
     }
 }
 
-/// `end` is how far the primary's log goes, by its own words of this moment.
-fn node(member: &Member, own: Result<&Own, &AskError>, end: Option<u64>, now: SystemTime) -> Node {
+/// The time, where the primary's clock shows about the same; none where that differs, or can't be known.
+fn common_time(primary: &Own, now: SystemTime) -> Option<SystemTime> {
+    let seen = UNIX_EPOCH + Duration::from_secs(primary.dcs_last_seen?);
+    let apart = now.duration_since(seen).unwrap_or_else(|error| error.duration());
+    (apart <= CLOCKS_APART_MAX).then_some(now)
+}
+
+/// `end` is how far the primary's log goes, by its own words of this moment; `now` the time by its clock.
+fn node(member: &Member, own: Result<&Own, &AskError>, end: Option<u64>, now: Option<SystemTime>) -> Node {
     let silence = own.err().map(ToString::to_string);
     let own = own.ok();
     let log = own.and_then(|own| own.log.as_ref());
@@ -110,7 +121,7 @@ fn node(member: &Member, own: Result<&Own, &AskError>, end: Option<u64>, now: Sy
     let lag_time = match replay_lag {
         // Whatever the time of the last transaction is, it has all of them.
         Some(0) => Some(Duration::ZERO),
-        Some(_) => log.and_then(|log| since(log.replayed_timestamp.as_deref()?, now)),
+        Some(_) => log.and_then(|log| since(log.replayed_timestamp.as_deref()?, now?)),
         None => None,
     };
     Node {
@@ -319,13 +330,30 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_set_back_makes_no_standby_late() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_795_737_600);
+        let at = |seen: Option<u64>| {
+            let own: Own = serde_json::from_value(json!({ "dcs_last_seen": seen })).unwrap();
+            common_time(&own, now)
+        };
+        assert_eq!([at(Some(1_795_737_590)), at(Some(1_795_737_603))], [Some(now); 2]);
+        assert_eq!([at(Some(1_795_734_000)), at(Some(1_795_741_200)), at(None)], [None; 3]);
+        let own: Own = serde_json::from_value(json!({ "xlog": { "replayed_location": 800,
+            "replayed_timestamp": "2026-11-26 23:00:00+00:00" } }))
+        .unwrap();
+        let of = |now| node(members().named("b").unwrap(), Ok(&own), Some(1824), now);
+        assert_eq!((of(None).replay_lag, of(None).lag_time), (Some(1024), None));
+    }
+
+    #[test]
     fn a_page_of_nodes_and_pools() {
         let members = members();
         let own: Own = serde_json::from_value(json!({ "server_version": 150015, "xlog": {
             "received_location": 900, "replayed_location": 800, "replayed_timestamp": "1970-01-01 00:00:01+00:00" } }))
         .unwrap();
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(3500);
-        let of = |name: &str, own: Result<&Own, &AskError>| node(members.named(name).unwrap(), own, Some(1824), now);
+        let of =
+            |name: &str, own: Result<&Own, &AskError>| node(members.named(name).unwrap(), own, Some(1824), Some(now));
         let nodes = [of("a", Ok(&Own::default())), of("b", Ok(&own)), of("c", Err(&AskError::NotHttp))];
         let seen = Seen {
             node: Some("a".to_owned()),

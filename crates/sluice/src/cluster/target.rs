@@ -334,10 +334,11 @@ impl Target {
         self.etcd.as_ref().is_some_and(|etcd| !etcd.has_majority())
     }
 
-    /// Faults of etcd's membership, as far as it can be asked, and certificates that end soon.
+    /// Faults of etcd's membership, as far as it can be asked, certificates that end soon, and disks here that are full.
     pub(super) fn notes(&self) -> Vec<String> {
         let etcd = self.etcd.as_ref().map_or_else(Vec::new, KnownEtcd::doubts);
-        etcd.into_iter().chain(self.certificates.iter().cloned()).collect()
+        let disks = self.data.iter().filter_map(|(_, data)| sluice_instance::full_disk(data));
+        etcd.into_iter().chain(self.certificates.iter().cloned()).chain(disks).collect()
     }
 
     /// Sees that etcd has a majority, as far as it can be asked: nothing can be changed without one.

@@ -1,11 +1,14 @@
 //! A member of etcd whose data vanish while it runs: it has forgotten how it voted, and must never vote again as the one
 //! that it was.
 
-use std::{fs, thread};
+use std::{fs, thread, time::Duration};
 
 use sluice_testkit::{eventually, proc};
 
 use crate::{GOING_ON, hosts::Hosts, programs::Program};
+
+/// Patroni writes that often, at the least.
+const LOOP_WAIT: Duration = Duration::from_secs(10);
 
 /// The host's own member is taken out and added anew; its PostgreSQL goes on meanwhile.
 pub(crate) fn joins_anew(hosts: &Hosts, host: usize) {
@@ -20,8 +23,9 @@ pub(crate) fn joins_anew(hosts: &Hosts, host: usize) {
 /// The host on which the cluster began, alone: it begins no second one, and joins again when the others are there.
 pub(crate) fn begins_no_second(hosts: &Hosts, first: usize) {
     let others = || (0..3).filter(|host| *host != first);
-    // The others have to know that all three vote: killed before, they would wait for the one that has lost its data.
-    thread::sleep(3 * GOING_ON);
+    // That all three vote is on the others' disks with whatever Patroni writes next. Killed before, they would wait for the
+    // one that has lost its data.
+    thread::sleep(LOOP_WAIT + 3 * GOING_ON);
     others().for_each(|host| hosts.kill(host));
     lose(hosts, first);
     hosts.wait_said(first, "no other member of etcd answers");
@@ -31,6 +35,26 @@ pub(crate) fn begins_no_second(hosts: &Hosts, first: usize) {
     others().for_each(|host| hosts.start(host));
     wait_rejoined(hosts, first);
     others().for_each(|host| hosts.wait_placed(host));
+    hosts.wait_streaming(2);
+}
+
+/// What etcd can't start with: damaged data are told of with the remedy, and a folder without a log is none.
+pub(crate) fn cannot_start(hosts: &Hosts, host: usize) {
+    hosts.stop(host);
+    let etcd = hosts.data(host).join("etcd");
+    for file in fs::read_dir(etcd.join("member/wal")).unwrap() {
+        fs::write(file.unwrap().path(), [7; 4096]).unwrap();
+    }
+    hosts.start(host);
+    assert!(!hosts.wait_end(host), "{}", hosts.said(host));
+    let said = hosts.said(host);
+    let remedy = format!("move {} away and start sluice node again: its etcd joins anew", etcd.display());
+    assert!(said.contains("etcd does not come up") && said.contains(&remedy) && !said.contains("{\"level\""), "{said}");
+    fs::remove_dir_all(etcd.join("member/wal")).unwrap();
+    hosts.start(host);
+    hosts.wait_placed(host);
+    assert!(hosts.said(host).contains("is removed, since its data are gone"), "{}", hosts.said(host));
+    assert!(etcd.join("member.old/snap").is_dir());
     hosts.wait_streaming(2);
 }
 

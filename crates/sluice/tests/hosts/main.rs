@@ -352,13 +352,16 @@ fn etcd_that_loses_its_data() {
     let Some(hosts) = begun(false) else { return };
     etcd::joins_anew(&hosts, 1);
     etcd::begins_no_second(&hosts, 0);
+    etcd::cannot_start(&hosts, 2);
 }
 
 #[test]
 fn files_that_will_not_do() {
     let _alone = alone();
     let Some(hosts) = begun(false) else { return };
-    refused::an_expired_certificate(&hosts, hosts.leader());
+    let leader = hosts.leader();
+    refused::a_full_disk(&hosts, (leader + 1) % 3);
+    refused::an_expired_certificate(&hosts, leader);
     refused::half_a_file(&hosts, hosts.leader());
 }
 

@@ -152,6 +152,17 @@ pub(crate) fn half_a_file(hosts: &Hosts, host: usize) {
     hosts.wait_streaming(2);
 }
 
+/// A standby whose disk becomes full when it has its place long since.
+pub(crate) fn a_full_disk(hosts: &Hosts, host: usize) {
+    let Some(disk) = hosts.disk(host) else { return };
+    disk.fill();
+    hosts.wait_said(host, "data is full (");
+    let status = hosts.status(host);
+    assert!(status.contains("Note: the disk of ") && status.contains("make room"), "{status}");
+    disk.empty();
+    hosts.wait_streaming(2);
+}
+
 /// A host whose certificate expires while it runs: that is said, rather than what follows from it.
 pub(crate) fn an_expired_certificate(hosts: &Hosts, host: usize) {
     let tls = hosts.data(host).join("tls");

@@ -13,19 +13,26 @@ use std::{
     net::IpAddr,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
+use sluice_tls::{Expiry, MakeError};
 
-use super::certificates;
+use super::{
+    super::{rest, tls::TlsFiles},
+    certificates,
+};
 use crate::certificate::{BEFORE, LIFETIME};
 
 /// The authority's name, by which certificates say who has signed them.
 const AUTHORITY: &str = "sluice node authority";
+
+/// A certificate that ends so much earlier than another is worth no word.
+const SLACK: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A host's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +52,24 @@ pub enum AuthorityError {
         /// The file or folder.
         path: PathBuf,
         /// The fault.
+        why: String,
+    },
+    /// A host's folder lacks the authority that its certificate is of.
+    #[error("{}: {why}\ncopy {} there", path.display(), ca.display())]
+    Copy {
+        /// The file.
+        path: PathBuf,
+        /// The fault.
+        why: String,
+        /// The authority's certificate.
+        ca: PathBuf,
+    },
+    /// The authority can't be used any more, or not here.
+    #[error("{}: {why}", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// The fault, and the remedy.
         why: String,
     },
     /// The authority is not whole.
@@ -85,17 +110,54 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Author
 /// What is there already and is something else; files that can't be made.
 pub fn make_bundles(dir: &Path, hosts: &[(String, Vec<IpAddr>)]) -> Result<Vec<Bundle>, AuthorityError> {
     make_dir(dir)?;
-    let (issuer, ca) = authority(dir)?;
-    hosts.iter().map(|(name, addresses)| bundle(dir, &issuer, &ca, name, addresses)).collect()
+    let authority = authority(dir)?;
+    hosts.iter().map(|(name, addresses)| bundle(dir, &authority, name, addresses)).collect()
+}
+
+/// The warning of an authority that ends long before a certificate would that is made now.
+pub fn authority_ends(dir: &Path) -> Option<String> {
+    let path = dir.join("ca.crt");
+    let expiry = Expiry::of(&certificates::read(&path).ok()?)?;
+    (expiry.at() + SLACK < SystemTime::now() + LIFETIME).then(|| {
+        format!(
+            "the authority in {} ends on {}, and all its certificates with it: give all hosts another one before \
+             (docs/hosts.md, \"Other certificates\")",
+            path.display(),
+            expiry.date()
+        )
+    })
+}
+
+/// Sees that the authority is one of ours, and counts; returns its end.
+fn check_authority(path: &Path) -> Result<SystemTime, AuthorityError> {
+    let unfit = |why: String| AuthorityError::Unfit { path: path.to_owned(), why };
+    let bad = |why| AuthorityError::Authority { path: path.to_owned(), why };
+    let found = certificates::read(path).map_err(bad)?;
+    let expiry = Expiry::of(&found).ok_or_else(|| bad("it can't be read".to_owned()))?;
+    if sluice_tls::common_name(&found[0]).as_deref() != Some(AUTHORITY) {
+        return Err(unfit(format!(
+            "it was made by another program than sluice node ca: its common name is not {AUTHORITY:?}\nmake the hosts' \
+             certificates with what has made it (docs/hosts.md, \"Certificates\"), or name a new folder"
+        )));
+    }
+    if expiry.is_over(SystemTime::now()) {
+        return Err(unfit(format!(
+            "the authority has expired, on {}, and no host trusts another one by it\nname a new folder, and give all hosts new \
+             certificates from there (docs/hosts.md, \"Other certificates\")",
+            expiry.date()
+        )));
+    }
+    Ok(expiry.at())
 }
 
 /// The authority: its key, with the certificate's text.
-fn authority(dir: &Path) -> Result<(Issuer<'static, KeyPair>, String), AuthorityError> {
+fn authority(dir: &Path) -> Result<Authority, AuthorityError> {
     let (cert_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
     let mut params = params(Vec::new(), AUTHORITY)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let bad = |path: &Path, why: &str| AuthorityError::Authority { path: path.to_owned(), why: why.to_owned() };
+    let mut end = SystemTime::now() + LIFETIME;
     let key = match (cert_path.exists(), key_path.exists()) {
         (false, false) => {
             let key = KeyPair::generate()?;
@@ -105,6 +167,7 @@ fn authority(dir: &Path) -> Result<(Issuer<'static, KeyPair>, String), Authority
             key
         }
         (true, true) => {
+            end = check_authority(&cert_path)?;
             let text = fs::read_to_string(&key_path).map_err(io_error("read", &key_path))?;
             KeyPair::from_pem(&text).map_err(|error| bad(&key_path, &error.to_string()))?
         }
@@ -112,16 +175,18 @@ fn authority(dir: &Path) -> Result<(Issuer<'static, KeyPair>, String), Authority
         (true, false) => return Err(bad(&key_path, "is missing, and ca.crt is there")),
     };
     let text = fs::read_to_string(&cert_path).map_err(io_error("read", &cert_path))?;
-    Ok((Issuer::new(params, key), text))
+    Ok(Authority { issuer: Issuer::new(params, key), text, end })
 }
 
-fn bundle(
-    dir: &Path,
-    issuer: &Issuer<'_, KeyPair>,
-    ca: &str,
-    name: &str,
-    addresses: &[IpAddr],
-) -> Result<Bundle, AuthorityError> {
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate.
+    text: String,
+    /// The end of its validity.
+    end: SystemTime,
+}
+
+fn bundle(dir: &Path, authority: &Authority, name: &str, addresses: &[IpAddr]) -> Result<Bundle, AuthorityError> {
     let place = dir.join(name);
     let names: Vec<String> = std::iter::once(name.to_owned()).chain(addresses.iter().map(IpAddr::to_string)).collect();
     let is_new = !place.exists();
@@ -133,12 +198,14 @@ fn bundle(
             _ => make_dir(&half)?,
         }
         let mut params = params(names.clone(), name)?;
+        // It is worth nothing behind that.
+        params.not_after = authority.end.min(SystemTime::now() + LIFETIME).into();
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
-        let cert = params.signed_by(&key, issuer)?;
-        write_new(&half.join("ca.crt"), ca, 0o644)?;
+        let cert = params.signed_by(&key, &authority.issuer)?;
+        write_new(&half.join("ca.crt"), &authority.text, 0o644)?;
         write_new(&half.join("node.crt"), &cert.pem(), 0o644)?;
         write_new(&half.join("node.key"), &key.serialize_pem(), 0o600)?;
         fs::rename(&half, &place).map_err(io_error("create", &place))?;
@@ -156,12 +223,36 @@ fn bundle(
                 let _ = fs::remove_dir_all(&place);
                 return AuthorityError::Authority { path: dir.join("ca.key"), why };
             }
-            AuthorityError::Other { path: place.clone(), why: format!("its certificate is not for {host}: {why}") }
+            let why = match Expiry::of(&chain).filter(|expiry| expiry.is_over(SystemTime::now())) {
+                Some(expiry) => format!("its certificate has expired, on {}", expiry.date()),
+                None => format!("its certificate is not for {host}: {why}"),
+            };
+            AuthorityError::Other { path: place.clone(), why }
         };
         let server = ServerName::try_from(host.clone()).map_err(|error| other(error.to_string()))?;
         certificates::verify(&roots, &chain, server).map_err(wrong)?;
     }
+    check_bundle(&place, &chain, &dir.join("ca.crt"))?;
     Ok(Bundle { dir: place, is_new })
+}
+
+/// Sees that a host's folder has all that it needs: the key of its certificate, and the authority.
+fn check_bundle(place: &Path, chain: &[CertificateDer<'_>], authority: &Path) -> Result<(), AuthorityError> {
+    let [ca, cert, key] = ["ca.crt", "node.crt", "node.key"].map(|name| place.join(name));
+    let lacking = |why| AuthorityError::Copy { path: ca.clone(), why, ca: authority.to_owned() };
+    let roots = certificates::roots(&ca).map_err(lacking)?;
+    certificates::verify_trust(&roots, chain).map_err(|why| lacking(format!("the certificate is not of it: {why}")))?;
+    let files = TlsFiles { ca: ca.clone(), cert, key: key.clone() };
+    rest::client_tls(&files).map(drop).map_err(|error| match error {
+        // Its remedy is another one than a new certificate.
+        MakeError::File(fault)
+            if fault.path == key && key.exists() && !fs::read(&key).is_ok_and(|it| it.is_empty()) =>
+        {
+            AuthorityError::Unfit { path: key.clone(), why: format!("{fault}\n{}", fault.remedy) }
+        }
+        MakeError::File(fault) => AuthorityError::Other { path: place.to_owned(), why: fault.to_string() },
+        error => AuthorityError::Other { path: place.to_owned(), why: error.to_string() },
+    })
 }
 
 fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, rcgen::Error> {
@@ -190,6 +281,59 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    /// Each fault of a folder that is there, with its remedy.
+    #[test]
+    fn a_folder_that_cannot_work_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("ca");
+        let hosts = [host("node1", "10.0.0.1")];
+        make_bundles(&dir, &hosts).unwrap();
+        make_bundles(&dir, &hosts).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+        let (key, ca, ca_key) = (read("node1/node.key"), read("node1/ca.crt"), read("ca.key"));
+        let refused = |words: [&str; 2]| {
+            let error = make_bundles(&dir, &hosts).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        };
+        fs::remove_file(dir.join("node1/node.key")).unwrap();
+        refused(["node.key", "move it away"]);
+        for other in ["", &KeyPair::generate().unwrap().serialize_pem()] {
+            write_new(&dir.join("node1/node.key"), other, 0o600).unwrap();
+            refused(["node1: ", "move it away"]);
+            fs::remove_file(dir.join("node1/node.key")).unwrap();
+        }
+        write_new(&dir.join("node1/node.key"), &key, 0o600).unwrap();
+        fs::remove_file(dir.join("node1/ca.crt")).unwrap();
+        refused(["node1/ca.crt: ", "/ca/ca.crt there"]);
+        fs::write(dir.join("node1/ca.crt"), ca).unwrap();
+        make_bundles(&dir, &hosts).unwrap();
+        assert_eq!(authority_ends(&dir), None);
+
+        // The same authority, with another end or name.
+        let authority = |name: &str, days: i64| {
+            let mut params = params(Vec::new(), name).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            let days = Duration::from_secs(days.unsigned_abs() * 86_400);
+            params.not_after = if name == AUTHORITY && days.is_zero() {
+                (SystemTime::now() - Duration::from_secs(60)).into()
+            } else {
+                (SystemTime::now() + days).into()
+            };
+            fs::write(dir.join("ca.crt"), params.self_signed(&KeyPair::from_pem(&ca_key).unwrap()).unwrap().pem())
+                .unwrap();
+        };
+        authority(AUTHORITY, 0);
+        refused(["ca.crt: the authority has expired, on ", "name a new folder"]);
+        authority("openssl's", 100);
+        refused(["made by another program", "name a new folder"]);
+        authority(AUTHORITY, 100);
+        assert!(authority_ends(&dir).unwrap().contains("and all its certificates with it"));
+        make_bundles(&dir, &[host("node2", "10.0.0.2")]).unwrap();
+        let [of_authority, of_host] =
+            ["ca.crt", "node2/node.crt"].map(|name| Expiry::of(&certificates::read(&dir.join(name)).unwrap()).unwrap());
+        assert_eq!(of_authority, of_host);
+    }
 
     fn host(name: &str, address: &str) -> (String, Vec<IpAddr>) {
         (name.to_owned(), vec![address.parse().unwrap()])

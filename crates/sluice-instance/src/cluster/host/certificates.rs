@@ -132,6 +132,14 @@ pub(super) fn verify(
     Ok(())
 }
 
+/// Whether a certificate is by one of these authorities.
+pub(super) fn verify_trust(roots: &Arc<RootCertStore>, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+    let provider = Arc::new(ring::default_provider());
+    let as_client = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider).build();
+    let as_client = as_client.map_err(|error| error.to_string())?;
+    as_client.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map(drop).map_err(|error| error.to_string())
+}
+
 /// Copies them below the host's directory.
 pub(super) fn copy(config: &NodeConfig, root: &Path, run_as: &RunAs) -> Result<TlsFiles, ClusterError> {
     let dir = root.join("tls");

@@ -20,10 +20,13 @@ use super::{
     members::{etcd_client, strangers, title, url},
     state::NAME,
 };
-use crate::event::Event;
+use crate::{diagnosis, event::Event};
 
 /// The pause behind what the others have been asked to change, so that they know each other to be well again.
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
+
+/// The part of the end of etcd's log that is searched for errors, in bytes: a panic of it is long.
+const LOG_BYTES: u64 = 64 * 1024;
 
 /// The next step.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,7 +127,8 @@ impl Host {
                 .event(Event::EtcdChanged { name, what: "without its data, which are gone: it has to join anew" });
         }
         if self.is_voting.load(Ordering::Acquire) {
-            return Ok(true);
+            let fails = has_ended() && self.etcd.failures() >= FAILURES_MAX;
+            return if fails { Err(self.etcd_fails()) } else { Ok(true) };
         }
         if !self.etcd.is_kept() && !self.join_anew(pause)? {
             return Ok(false);
@@ -239,9 +243,7 @@ impl Host {
                 return Ok(true);
             };
             if self.etcd.failures() >= FAILURES_MAX {
-                let (waited, data) = (waiting.begin.elapsed(), self.member.data.clone());
-                let logs = self.etcd.log_end().into_iter().collect();
-                return Err(ClusterError::EtcdFails { waited, data, logs });
+                return Err(self.etcd_fails());
             }
             let why = match others.members() {
                 Ok(members) => match members.iter().find(|member| member.peer_urls.contains(&url(own))) {
@@ -267,6 +269,28 @@ impl Host {
                 return Ok(false);
             }
         }
+    }
+
+    /// The error of an etcd that ends by itself, again and again.
+    fn etcd_fails(&self) -> ClusterError {
+        let (log, data) = (self.member.log.clone(), self.member.data.display());
+        let end =
+            diagnosis::read_end(&log, 0, LOG_BYTES).unwrap_or_else(|error| format!("(the log can't be read: {error})"));
+        let known = self.etcd.log_end().and_then(|end| end.tail.diagnosis);
+        let remedy = known.map_or_else(
+            || match self.config.members.len() {
+                1 => format!(
+                    "where the data of etcd are lost, move {data} away, and begin anew with those of PostgreSQL: sluice node init \
+                     --again"
+                ),
+                _ => format!(
+                    "where the other hosts have a majority (sluice cluster status there), and this one is to be one of the \
+                     cluster's, move {data} away and start sluice node again: its etcd joins anew then, and nothing is lost"
+                ),
+            },
+            |cause| cause.remedy().to_owned(),
+        );
+        ClusterError::EtcdFails { log, said: etcd::errors(&end), remedy }
     }
 
     /// Has the others give it its vote, which it may cast from that moment on.

@@ -46,7 +46,7 @@ use sluice_config::NodeConfig;
 
 use self::state::{HostState, Stage};
 pub use self::{
-    authority::{AuthorityError, Bundle, make_bundles},
+    authority::{AuthorityError, Bundle, authority_ends, make_bundles},
     certificates::certificate_ends,
     members::remove,
     prepare::{begin, check},
@@ -67,6 +67,7 @@ use crate::{
     binaries::Binaries,
     bootstrap::{self, HostRoles},
     data_dir::DataDir,
+    disk,
     endpoint::Endpoint,
     event::{Event, Observer},
     run_as::RunAs,
@@ -176,6 +177,11 @@ impl Host {
     /// Warnings of the certificates that it was started with, if they end soon.
     pub fn certificate_ends(&self) -> Vec<String> {
         certificates::ends(&self.tls, SystemTime::now())
+    }
+
+    /// The warning of a disk that is full.
+    pub fn full_disk(&self) -> Option<String> {
+        disk::full(&self.root)
     }
 
     /// Takes over from its file, as it is now, who the other members are and what rules PostgreSQL has: `pg_hba.conf` and
