@@ -14,6 +14,8 @@ pub struct Catalog {
     changes: AtomicU64,
     changing: AtomicU32,
     counted: AtomicU64,
+    /// The changes, of those that passed through the pool, which may have altered, replaced or dropped what was there.
+    altered: AtomicU64,
     /// Roles are the same in all databases of a server: row security and rights, which plans may hold, go by them.
     log_ins: Arc<LogIns>,
 }
@@ -29,6 +31,12 @@ impl Catalog {
         self.changes.load(Ordering::Acquire).wrapping_add(self.log_ins.changes())
     }
 
+    /// The number of changes that may have altered, replaced or dropped what was there, as far as they passed through
+    /// the pool: what a function has compiled before may fit no more, and PostgreSQL keeps that to the session's end.
+    pub fn altered(&self) -> u64 {
+        self.altered.load(Ordering::Acquire)
+    }
+
     /// Whether transactions are open that change them: nobody can say then what a text means.
     pub fn is_changing(&self) -> bool {
         self.changing.load(Ordering::Acquire) > 0 || self.log_ins.are_changing()
@@ -37,7 +45,7 @@ impl Catalog {
     /// A transaction is about to change them.
     pub fn begin_change(self: &Arc<Self>) -> Change {
         self.changing.fetch_add(1, Ordering::AcqRel);
-        Change { catalog: self.clone(), concerns_log_ins: false }
+        Change { catalog: self.clone(), concerns_log_ins: false, alters: false }
     }
 
     /// A statement that was parsed at that version has proven stale: somebody has changed them unseen.
@@ -60,6 +68,8 @@ pub struct Change {
     catalog: Arc<Catalog>,
     /// Whether the log-ins that come later see it, too, and all other databases.
     concerns_log_ins: bool,
+    /// Whether it may alter what is there.
+    alters: bool,
 }
 
 impl Change {
@@ -69,7 +79,13 @@ impl Change {
         if self.concerns_log_ins {
             rest.concerns_log_ins();
         }
+        rest.alters = self.alters;
         *self = rest;
+    }
+
+    /// It may alter, replace or drop what is there.
+    pub fn alters(&mut self) {
+        self.alters = true;
     }
 
     /// It is also a change to what log-ins go by.
@@ -84,6 +100,9 @@ impl Drop for Change {
     fn drop(&mut self) {
         if self.concerns_log_ins {
             self.catalog.log_ins.end_change();
+        }
+        if self.alters {
+            self.catalog.altered.fetch_add(1, Ordering::AcqRel);
         }
         self.catalog.changes.fetch_add(1, Ordering::AcqRel);
         self.catalog.changing.fetch_sub(1, Ordering::AcqRel);
@@ -102,6 +121,20 @@ mod tests {
         assert!(catalog.is_changing() && catalog.version() == before);
         drop(change);
         assert!(!catalog.is_changing() && catalog.version() != before);
+    }
+
+    #[test]
+    fn what_alters_nothing_that_is_there_is_no_alteration() {
+        let catalog = Arc::new(Catalog::default());
+        drop(catalog.begin_change());
+        assert_eq!(catalog.altered(), 0);
+        let mut change = catalog.begin_change();
+        change.alters();
+        assert_eq!(catalog.altered(), 0, "it is not done");
+        change.go_on();
+        assert_eq!(catalog.altered(), 1);
+        drop(change);
+        assert_eq!(catalog.altered(), 2);
     }
 
     #[test]

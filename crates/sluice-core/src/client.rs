@@ -191,7 +191,8 @@ pub struct Session {
     pub commit: Option<Box<LostCommit>>,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
-    /// Whether a server that others have used has refused its settings: it is to have one that nobody has had.
+    /// Whether it is to have a server that nobody has had: one that others have used has refused its settings, or knows
+    /// what its catalogs were.
     pub needs_new: bool,
     /// Its reads at standbys.
     pub reads: Reads,

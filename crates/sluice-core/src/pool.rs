@@ -2,6 +2,7 @@
 //!
 //! A server is named by the worker that has its connection; who may use it is decided here and nowhere else.
 
+mod renewals;
 mod share;
 mod standings;
 mod trouble;
@@ -23,6 +24,7 @@ use crate::{
     time::Time,
 };
 
+use renewals::Renewals;
 use share::Share;
 use standings::Standings;
 use trouble::Trouble;
@@ -64,6 +66,7 @@ pub struct PoolState {
     has_recovered: bool,
     /// Servers that were opened before that are closed when they fall idle.
     renewed_at: Time,
+    renewals: Renewals,
     /// Servers that clients keep between transactions, and why; the longest kept first.
     pinned: Vec<(ServerRef, Pins)>,
     /// The times that clients have waited who were given a server.
@@ -201,6 +204,7 @@ impl PoolState {
             recovered_at: Time(0),
             has_recovered: false,
             renewed_at: Time(0),
+            renewals: Renewals::default(),
             pinned: Vec::new(),
             waits: Times::default(),
             standings: Standings::default(),
@@ -251,6 +255,11 @@ impl PoolState {
     /// Closes the servers there are when they fall idle; they must be [called in](Self::call_in).
     pub fn renew(&mut self, now: Time) {
         self.renewed_at = now;
+    }
+
+    /// Whether one that serves well may be closed, for another that knows nothing of the catalogs of before; it is, then.
+    pub fn may_renew_one(&mut self, now: Time) -> bool {
+        self.renewals.take(now, self.settings.size)
     }
 
     /// Whether an operator has all servers closed that were opened then.

@@ -135,6 +135,7 @@ impl Engine {
         server.request.taken_by(peer, waited);
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
+        session.needs_new |= server.is_outdated(now);
         let opened = &server.opened;
         let is_useless = opened.generation < session.generation() || (session.needs_new && opened.has_served);
         if is_foreign || is_useless || opened.startup != session.startup {
@@ -412,8 +413,10 @@ impl Engine {
         if put_in_order(server, &mut self.scratch, io) {
             return;
         }
-        if server.session.is_spent() || server.is_worn {
+        if server.session.is_spent() || server.is_worn || server.is_outdated(now) {
+            let pool = server.pool.clone();
             self.close_server(id, io);
+            self.connect_for(now, &pool, io);
             return;
         }
         if find_address_function(server, &mut self.scratch, io) {

@@ -35,6 +35,9 @@ impl Changing {
             if effects.intersects(Effects::LOG_INS) {
                 under_way.change.concerns_log_ins();
             }
+            if effects.intersects(Effects::ALTERS) {
+                under_way.change.alters();
+            }
         }
     }
 

@@ -399,8 +399,17 @@ impl Server {
         self.exchange.reported_status() == TransactionStatus::Failed && !self.exchange.owes()
     }
 
+    /// Whether what functions have compiled there may not fit its catalogs any more, and it may be closed for that now.
+    pub fn is_outdated(&mut self, now: Time) -> bool {
+        let is_outdated = self.follows_statements() && self.session.functions.are_outdated(self.pool.catalog.altered());
+        is_outdated && self.pool.state().may_renew_one(now)
+    }
+
     /// A text is about to be sent to it that may have these effects.
-    pub fn expect_text(&mut self, effects: Effects, text: &[u8]) {
+    pub fn expect_text(&mut self, mut effects: Effects, text: &[u8]) {
+        if effects.intersects(Effects::LOG_IN_TRIGGERS) && self.has_login_triggers() {
+            effects.insert(Effects::LOG_INS);
+        }
         if effects.intersects(Effects::STATE) {
             self.lent.doubt();
         }

@@ -5,6 +5,7 @@
 //! from the moment in which it is acted on, which is when its client's transaction has ended.
 
 mod customs;
+mod functions;
 
 use std::collections::BTreeSet;
 
@@ -18,6 +19,8 @@ use crate::{
     start::Start,
     time::Time,
 };
+
+use functions::Functions;
 
 use super::{changing::Changing, question::Answers};
 
@@ -53,8 +56,8 @@ pub struct ServerSession {
     reports: bool,
     /// The last report of what it holds, until that is acted on.
     report: Option<Holding>,
-    /// Whether it has told of functions that it has called, and that are not PostgreSQL's own.
-    ran_functions: bool,
+    /// The functions that it has called, and that are not PostgreSQL's own.
+    pub functions: Functions,
     /// The probes of it, where the server says nothing by itself.
     probe: Probe,
     /// Whether the protocol may have closed a cursor or a statement since it was last known what it holds.
@@ -175,6 +178,7 @@ impl ServerSession {
         if self.reports {
             return;
         }
+        self.functions.note_text(effects, text);
         if effects.intersects(Effects::STATE) {
             self.probe.note_text(text);
         }
@@ -236,7 +240,9 @@ impl ServerSession {
     /// of things that the pool does not: they end with the server.
     pub fn hear_report(&mut self, report: Option<Holding>) {
         self.reports = true;
-        self.ran_functions |= report.as_ref().is_some_and(|report| report.ran_functions);
+        if report.as_ref().is_some_and(|report| report.ran_functions) {
+            self.functions.have_run();
+        }
         if report.is_none() {
             self.pins.insert(Pins::UNKNOWN);
         }
@@ -332,7 +338,7 @@ impl ServerSession {
     pub fn hold_behind_session(&mut self, reported: Pins) {
         self.hold_unknown();
         self.pins.insert(reported & Pins::SPENT);
-        if self.may_have_left_something() && (self.ran_functions || !self.made.is_empty()) {
+        if self.may_have_left_something() && (self.functions.may_have_run() || !self.made.is_empty()) {
             self.spend();
         }
     }

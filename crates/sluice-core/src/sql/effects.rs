@@ -55,6 +55,10 @@ bitflags! {
         const MOVES_PATH = 1 << 16;
         /// The session forgets what sequences gave it.
         const FORGETS_SEQUENCES = 1 << 17;
+        /// It may alter, replace or drop what is there, which functions that have run know: a table's columns, a type.
+        const ALTERS = 1 << 18;
+        /// A trigger that runs at log-ins may do something else from here on.
+        const LOG_IN_TRIGGERS = 1 << 19;
     }
 }
 
@@ -73,7 +77,9 @@ impl Effects {
         .union(Self::LOG_INS)
         .union(Self::UNPROBEABLE)
         .union(Self::NAMES)
-        .union(Self::PREPARES);
+        .union(Self::PREPARES)
+        .union(Self::ALTERS)
+        .union(Self::LOG_IN_TRIGGERS);
 }
 
 /// The effects of a text, which may hold several statements. Names and labels that are not of ASCII depend on the
@@ -106,7 +112,7 @@ pub fn effects_of_beginning(text: &[u8]) -> Effects {
         _ => false,
     };
     let unread = Effects::ANYTHING | Effects::UNPROBEABLE | Effects::READS_SEQUENCE;
-    if is_query { unread } else { unread | Effects::CATALOG | Effects::LOG_INS }
+    if is_query { unread } else { unread | Effects::CATALOG | Effects::LOG_INS | Effects::ALTERS }
 }
 
 /// No word that is looked for is longer, in bytes: as long as PostgreSQL's names are.
@@ -213,11 +219,7 @@ impl<'a> Reader<'a, '_> {
             }
             "alter" | "drop" => {
                 self.found.insert(Effects::CATALOG);
-                let concerned = ["role", "user", "group", "database", "system", "owned", "event"];
-                if matches!(self.next_token(), Some(Token::Word(word)) if is_one_of(word, &concerned)) {
-                    self.found.insert(Effects::LOG_INS);
-                }
-                self.anything();
+                self.alter(verb.eq_ignore_ascii_case(b"alter"));
             }
             // Of databases, among others.
             "reassign" => {
@@ -240,6 +242,27 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
+    /// The rest of an ALTER, or of a DROP.
+    fn alter(&mut self, is_alter: bool) {
+        let concerned = ["role", "user", "group", "database", "system", "owned", "event"];
+        // Nothing that is compiled goes by these.
+        let beside = ["role", "user", "group", "database", "system", "event", "default", "index", "sequence"];
+        let is = |kinds: &[&str], token| matches!(token, Some(Token::Word(word)) if is_one_of(word, kinds));
+        let kind = self.next_token();
+        if is(&concerned, kind) {
+            self.found.insert(Effects::LOG_INS);
+        }
+        if !is(&beside, kind) {
+            self.found.insert(Effects::ALTERS);
+        }
+        // PostgreSQL drops no function that a trigger calls, but with the trigger.
+        let cascades = || self.lexer.clone().any(|token| is(&["cascade"], Some(token)));
+        if is(&["function", "routine"], kind) && (is_alter || cascades()) {
+            self.found.insert(Effects::LOG_IN_TRIGGERS);
+        }
+        self.anything();
+    }
+
     /// The code of a DO may do all that its words say.
     fn block(&mut self) {
         self.found.insert(Effects::ANYTHING);
@@ -250,9 +273,15 @@ impl<'a> Reader<'a, '_> {
                     self.found.insert(Effects::LITERAL);
                     let Some(code) = self.lexer.value(code) else { continue };
                     self.code(&code);
+                    if code.windows(13).any(|word| word.eq_ignore_ascii_case(b"event_trigger")) {
+                        self.found.insert(Effects::LOG_IN_TRIGGERS);
+                    }
                     for word in code.split(|b| !b.is_ascii_alphabetic()) {
                         if is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"]) {
                             self.found.insert(Effects::LOG_INS);
+                        }
+                        if is_one_of(word, &["alter", "drop", "replace"]) {
+                            self.found.insert(Effects::ALTERS);
                         }
                         if is_one_of(word, &["seed", "setseed"]) {
                             self.found.insert(Effects::SEED);
@@ -366,7 +395,11 @@ impl<'a> Reader<'a, '_> {
                     let mut buffer = [0; WORD_BYTES_MAX];
                     match lower(word, &mut buffer) {
                         "temp" | "temporary" => is_temporary = true,
-                        "or" | "replace" | "local" | "global" | "unique" => continue,
+                        "replace" => {
+                            self.found.insert(Effects::ALTERS);
+                            continue;
+                        }
+                        "or" | "local" | "global" | "unique" => continue,
                         // A trigger may run at each log-in.
                         "role" | "user" | "group" | "event" => self.found.insert(Effects::LOG_INS),
                         // It changes how things are found, not what they are.
@@ -395,7 +428,13 @@ impl<'a> Reader<'a, '_> {
                     self.found.insert(Effects::SESSION | Effects::NAMES);
                     return self.arguments();
                 }
-                Token::Word(name) | Token::Quoted(name) => self.perhaps_call(name),
+                Token::Word(name) | Token::Quoted(name) => {
+                    // The type that a function returns.
+                    if name.eq_ignore_ascii_case(b"event_trigger") {
+                        self.found.insert(Effects::LOG_IN_TRIGGERS);
+                    }
+                    self.perhaps_call(name);
+                }
                 _ => {}
             }
             is_behind_as = matches!(token, Token::Word(word) if word.eq_ignore_ascii_case(b"as"));
@@ -407,7 +446,7 @@ impl<'a> Reader<'a, '_> {
         match self.next_token() {
             None | Some(Token::Semicolon) => {}
             Some(Token::Word(word)) if word.eq_ignore_ascii_case(b"prepared") => {
-                self.found.insert(Effects::CATALOG | Effects::LOG_INS);
+                self.found.insert(Effects::CATALOG | Effects::LOG_INS | Effects::ALTERS);
                 self.skip();
             }
             Some(_) => self.skip(),

@@ -52,6 +52,28 @@ fn a_client_that_comes_later_is_let_in_by_a_server_that_comes_later() {
 }
 
 #[test]
+fn another_function_of_a_trigger_at_log_ins_is_a_change_to_them() {
+    for (version, sql, changes) in [
+        ("17.0", "CREATE OR REPLACE FUNCTION t() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'", true),
+        ("17.0", "ALTER FUNCTION t() SET search_path = s", true),
+        ("17.0", "DROP FUNCTION t() CASCADE", true),
+        ("17.0", "CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", false),
+        // There is no such trigger before 17.
+        ("16.0", "ALTER FUNCTION t() SET search_path = s", false),
+    ] {
+        let mut table = Table::of_version(version, PoolSettings { size: 2, ..one() });
+        table.reports = true;
+        let client = table.client();
+        let server = table.servers()[0];
+        table.says(client, &query(sql));
+        table.says(server, &answers("C(ALTER FUNCTION) Z(I)"));
+        let later = table.stranger("app");
+        table.hears(later);
+        assert_eq!(table.connects().len(), usize::from(changes), "{version}, {sql}");
+    }
+}
+
+#[test]
 fn a_change_that_is_sent_behind_another_request_ends_with_its_own_answer() {
     for first in [query("SELECT 1"), [parse("", "SELECT 1"), run("")].concat()] {
         let mut table = Table::reporting(PoolSettings { size: 3, ..one() });

@@ -1,11 +1,77 @@
 //! Shared statements that prove stale on their server: prepared again, and sent again, before the client hears of it.
 
+use std::time::Duration;
+
 use sluice_control::settings::PoolSettings;
 
 use crate::{
     one, prepared, run, seated,
+    sessions::leaves,
     table::{Side, Table, answers, bind, describe, execute, flush, parse, query, sync},
 };
+
+#[test]
+fn what_functions_have_compiled_ends_with_ddl_that_alters_what_is_there() {
+    for (sql, runs, ends) in [
+        ("ALTER TABLE t ALTER b TYPE varchar(20)", true, true),
+        ("DROP TYPE m", true, true),
+        ("ALTER TABLE t ALTER b TYPE varchar(20)", false, false),
+        ("CREATE TABLE u (a int)", true, false),
+        ("ALTER ROLE other SET work_mem = '5MB'", true, false),
+    ] {
+        let (mut table, first, server) = seated(one());
+        let second = table.client();
+        if runs {
+            leaves(&mut table, (first, server), "SELECT f()", "SELECT 1", "");
+        }
+        leaves(&mut table, (first, server), sql, "ALTER TABLE", "");
+        table.says(second, &query("SELECT 1"));
+        assert_eq!(table.is_closed(server), ends, "{sql}");
+        let next = if ends { table.connects()[0] } else { server };
+        assert_eq!(table.hears(next), "Q(SELECT 1)", "{sql}");
+    }
+    // One that is idle meanwhile is closed when it is to be given to somebody.
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let (first, second) = (table.client(), table.client());
+    let idle = table.servers()[0];
+    table.says(first, &query("BEGIN READ WRITE"));
+    table.says(second, &query("BEGIN READ WRITE"));
+    let other = table.connects()[0];
+    for (server, client) in [(idle, first), (other, second)] {
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        let sql = if client == first { "SELECT f()" } else { "ALTER TABLE t ADD c int" };
+        table.says(client, &query(sql));
+        table.says(server, &answers("C(SELECT 1) Z(T)"));
+        table.says(client, &query("COMMIT"));
+        let report = if client == first { "S(sluice.session=ran=functions) " } else { "" };
+        table.says(server, &answers(&format!("C(COMMIT) {report}Z(I)")));
+    }
+    table.says(first, &query("BEGIN READ WRITE"));
+    table.says(second, &query("BEGIN READ WRITE"));
+    assert!(table.is_closed(idle) && !table.is_closed(other));
+    assert_eq!(table.connects().len(), 1);
+}
+
+#[test]
+fn ddl_all_the_time_does_not_close_servers_all_the_time() {
+    let (mut table, first, mut server) = seated(one());
+    let mut closed = 0;
+    for _ in 0..20 {
+        leaves(&mut table, (first, server), "SELECT f()", "SELECT 1", "");
+        leaves(&mut table, (first, server), "DROP TABLE t", "DROP TABLE", "");
+        table.says(first, &query("SELECT 1"));
+        if table.is_closed(server) {
+            closed += 1;
+            server = table.connects()[0];
+        }
+        table.says(server, &answers("C(SELECT 1) Z(I)"));
+        table.hears(server);
+    }
+    assert_eq!(closed, 10);
+    table.passes(Duration::from_secs(1));
+    table.says(first, &query("SELECT 1"));
+    assert!(table.is_closed(server), "later it is");
+}
 
 #[test]
 fn a_stale_statement_is_prepared_again_before_a_client_hears_of_it_that_came_later() {

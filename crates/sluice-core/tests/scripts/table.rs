@@ -50,7 +50,7 @@ pub(crate) struct Table {
     /// Connections for CancelRequests so far.
     cancels: Vec<Side>,
     /// Whether servers say by themselves what their sessions hold.
-    reports: bool,
+    pub(crate) reports: bool,
     /// The version that servers report.
     version: &'static str,
     /// Parameters that servers report besides, and their values.

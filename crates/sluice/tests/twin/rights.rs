@@ -173,6 +173,19 @@ fn settings_of_a_login_trigger(case: Case) {
         b.query(2, "RESET ALL");
         b.on_each_server(2, 0, &shows);
         b.on_each_server(1, 0, &shows);
+        // Another function in its place counts from the next log-in on, and so does one that has been altered.
+        let returns = "RETURNS event_trigger LANGUAGE plpgsql";
+        let sets = "AS $$BEGIN PERFORM set_config('work_mem', '9MB', false); END$$";
+        for change in [
+            &format!("CREATE OR REPLACE FUNCTION at_log_in() {returns} {sets}"),
+            "ALTER FUNCTION at_log_in() SET work_mem = '3MB'",
+            "DROP FUNCTION at_log_in() CASCADE",
+        ] {
+            b.clients(&[&[("user", "postgres")]]);
+            b.query(0, change);
+            b.clients(&[&[], &[]]);
+            b.on_each_server(0, 1, &shows);
+        }
     });
 }
 

@@ -9,6 +9,7 @@ use crate::beside::{Beside, beside, s};
 matrix!(transaction:
     what_is_parsed_behind_a_change_means_what_it_means_then,
     what_was_parsed_before_a_change_means_what_it_meant,
+    functions_that_others_ran_before_a_change,
 );
 
 const MADE: &str = "CREATE TABLE kept (a int, b text); INSERT INTO kept SELECT i, i::text FROM generate_series(1, 3) i";
@@ -91,6 +92,29 @@ fn what_was_parsed_before_a_change_means_what_it_meant(case: Case) {
                     }
                 }
             }
+        }
+    });
+}
+
+/// PL/pgSQL keeps what it has compiled to a session's end: that of others is not for those who come later.
+fn functions_that_others_ran_before_a_change(case: Case) {
+    beside(case, &[&[], &[]], |b| {
+        b.past_the_pool(
+            "CREATE TABLE prices (id int, b text); INSERT INTO prices VALUES (1, 'x'); GRANT ALL ON prices TO app; \
+             ALTER TABLE prices OWNER TO app; \
+             CREATE FUNCTION price(i int) RETURNS text LANGUAGE plpgsql AS \
+             $$DECLARE r prices; BEGIN SELECT * INTO r FROM prices WHERE id = i; RETURN r.b; END$$",
+        );
+        for change in [
+            "ALTER TABLE prices ALTER b TYPE varchar(20)",
+            "ALTER TABLE prices ADD c int",
+            "BEGIN; ALTER TABLE prices ALTER b TYPE text; COMMIT",
+        ] {
+            b.on_each_server(0, 1, &s().query("SELECT price(1)"));
+            b.clients(&[&[], &[]]);
+            b.query(1, change);
+            b.clients(&[&[], &[]]);
+            b.on_each_server(0, 1, &s().query("SELECT price(1)"));
         }
     });
 }

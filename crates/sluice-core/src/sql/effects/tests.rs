@@ -3,6 +3,50 @@
 use super::*;
 
 #[test]
+fn what_is_there_is_altered_by_ddl_about_it() {
+    for (text, expected) in [
+        ("alter table t add b int", true),
+        ("ALTER TYPE m ADD VALUE 'x'", true),
+        ("drop function if exists f()", true),
+        ("create or replace view v as select 1", true),
+        ("commit prepared 'a'", true),
+        ("do $$ begin alter table t add b int; end $$", true),
+        ("select 1; drop schema s", true),
+        ("create table t (a int)", false),
+        ("create temp table t as select replace('a', 'b', 'c')", false),
+        ("create index on t (a)", false),
+        ("alter sequence s restart", false),
+        ("alter user r set work_mem = '1MB'", false),
+        ("drop index i", false),
+        ("grant select on t to r", false),
+        ("comment on table t is 'x'", false),
+        ("do $$ begin perform f(); end $$", false),
+        ("select f()", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::ALTERS), expected, "{text}");
+    }
+}
+
+#[test]
+fn triggers_at_log_ins_are_altered_with_their_functions() {
+    for (text, expected) in [
+        ("create or replace function f() returns event_trigger language plpgsql as 'begin end'", true),
+        ("CREATE FUNCTION f() RETURNS pg_catalog.event_trigger AS $$ $$ LANGUAGE plpgsql", true),
+        ("do $$ begin execute 'create or replace function f() returns event_trigger ...'; end $$", true),
+        ("alter function f() set search_path = s", true),
+        ("alter routine f rename to g", true),
+        ("drop function f() cascade", true),
+        ("drop function f()", false),
+        ("create or replace function f() returns int language sql as 'select 1'", false),
+        ("create function f() returns trigger language plpgsql as 'begin end'", false),
+        ("alter table t add b int", false),
+        ("drop table t cascade", false),
+    ] {
+        assert_eq!(effects(text.as_bytes()).intersects(Effects::LOG_IN_TRIGGERS), expected, "{text}");
+    }
+}
+
+#[test]
 fn a_seed_is_set_in_several_ways() {
     for (text, expected) in [
         ("set seed = 0.5", true),
