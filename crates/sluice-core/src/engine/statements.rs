@@ -347,11 +347,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return step;
         }
         let there = self.server().statements.find(statement.id);
+        let has_other_count = || has_other_count(&seen.body[names.bytes..], &statement);
         match self.absence(&statement, there.is_some()) {
+            // PostgreSQL says its name as it was sent, however long that is.
+            Absence::Here if known_name(names.statement) != names.statement && has_other_count() => {
+                return self.bind_stand_in(seen, &names, &types_of(&statement));
+            }
             Absence::Here => {}
             // Its text is parsed again, which may fail.
             Absence::None if names.statement.is_empty() && self.is_unnamed_new() => {}
-            Absence::None if !has_other_count(&seen.body[names.bytes..], &statement) => {}
+            Absence::None if !has_other_count() => {}
             Absence::Open => return self.wait_for_answers(),
             Absence::None | Absence::Final => return self.bind_stand_in(seen, &names, &types_of(&statement)),
         }

@@ -100,6 +100,7 @@ fn long_names(case: Case) {
         for bytes in [62, 63, 64, 70] {
             b.says(0, &run(&long[..bytes]));
         }
+        b.says(0, &s().bind(&long, &[Some("1")]).execute().sync());
         b.says(0, &s().parse(&long[..63], "SELECT 2").sync());
         b.says(0, &s().parse(&long[..69], "SELECT 2").sync());
         b.says(0, &s().close(&long[..65]).sync());
