@@ -38,6 +38,7 @@ fn run(mut client: Raw, steps: &[Step], piece: usize) -> Vec<String> {
 fn scripts_in_pieces(case: Case, pieces: &[usize]) {
     let database = database(case);
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)");
+    database.execute("CREATE TABLE deferred (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)");
     // All of them on one server connection, so that each leaves it in order for the next.
     let pool = config(case).size(1).start();
     let pid = pool.raw_app(&database).backend();
