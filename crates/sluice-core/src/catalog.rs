@@ -88,6 +88,11 @@ impl Change {
         self.alters = true;
     }
 
+    /// It has altered nothing that others can see.
+    pub fn alters_nothing(&mut self) {
+        self.alters = false;
+    }
+
     /// It is also a change to what log-ins go by.
     pub fn concerns_log_ins(&mut self) {
         if !std::mem::replace(&mut self.concerns_log_ins, true) {

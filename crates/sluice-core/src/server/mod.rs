@@ -453,6 +453,7 @@ impl Server {
             CATALOG_PARAMETER => {
                 if let Ok(count) = value.parse() {
                     self.pool.catalog.count(count);
+                    self.session.count_change();
                 }
             }
             TRANSACTION_PARAMETER => self.mark = Mark::read(value),

@@ -4,6 +4,7 @@
 //! Between two reports of the server, [`Effects`] say what the session may hold besides what is known. A report counts
 //! from the moment in which it is acted on, which is when its client's transaction has ended.
 
+mod asking;
 mod customs;
 mod functions;
 
@@ -13,11 +14,10 @@ use crate::{
     customs::Customs,
     holding::{Holding, Pins, Prepared},
     hub::Pool,
-    probe::{Circumstances, Probe, Seen, is_of_library},
+    probe::{Probe, is_of_library},
     profile::{self, Profile, ROLE, SESSION_AUTHORIZATION, Way},
-    sql::{self, Effects, Reset},
+    sql::{self, Effects},
     start::Start,
-    time::Time,
 };
 
 use functions::Functions;
@@ -223,9 +223,14 @@ impl ServerSession {
         }
     }
 
+    /// It has told that catalogs have changed.
+    pub fn count_change(&mut self) {
+        self.changing.count();
+    }
+
     /// A request has been answered, and so many have not; `is_over` says whether no transaction is open.
     pub fn answered(&mut self, is_over: bool, left: impl Fn() -> usize) {
-        self.changing.answered(is_over, &left);
+        self.changing.answered(is_over, self.reports, &left);
         if left() == 0 {
             self.under_way = Effects::empty();
         }
@@ -247,61 +252,6 @@ impl ServerSession {
             self.pins.insert(Pins::UNKNOWN);
         }
         self.report = report.or_else(|| Some(Holding::unknown(self.profile.clone())));
-    }
-
-    /// The query that asks what it holds.
-    ///
-    /// A server that says so by itself does at the end of a transaction, which closing something by the protocol is not:
-    /// so it gets an empty one.
-    pub fn ask(&mut self, now: Time, pool: &Pool) -> String {
-        if self.reports {
-            return String::new();
-        }
-        self.report = None;
-        self.probe.ask(now, circumstances(pool, &self.profile, &self.made))
-    }
-
-    /// Its client has reset settings, for longer than a transaction.
-    pub fn note_resets(&mut self, resets: &Reset) {
-        if !self.reports {
-            self.probe.note_resets(resets);
-        }
-    }
-
-    /// A row of the answer.
-    pub fn hear_row(&mut self, row: &str) {
-        self.probe.hear(row);
-    }
-
-    /// The answer has come whole; `start` is what its client began with. Returns whether it makes sense.
-    pub fn conclude_probe(&mut self, start: &Profile, pool: &Pool) -> bool {
-        if self.reports {
-            // It says nothing where it holds what it held.
-            if self.report.is_none() {
-                self.report = Some(self.held());
-            }
-            self.has_closed = false;
-            return true;
-        }
-        match self.probe.conclude(circumstances(pool, &self.profile, &self.made), start) {
-            Seen::Holding(holding) => {
-                self.has_closed = false;
-                if self.probe.has_languages() && self.effects.contains(Effects::ANYTHING) {
-                    self.effects.insert(Effects::SPENDS_SERVER);
-                }
-                // Their names stay, whoever acts on the rest.
-                self.add_made(holding.made.iter().map(String::as_str).chain(holding.profile.customs()));
-                self.report = Some(holding);
-            }
-            Seen::Again => debug_assert!(self.is_unknown(), "what nobody takes for unknown is not asked again"),
-            Seen::Nothing => return false,
-        }
-        true
-    }
-
-    /// A probe has failed; returns whether another one can make that good.
-    pub fn probe_fails(&mut self, is_timed_out: bool) -> bool {
-        self.probe.fails(is_timed_out, &self.profile)
     }
 
     /// Acts on the report, if there is one: what it says is in place from now on. Gives the pins that it tells of, and
@@ -482,10 +432,6 @@ fn spent_by(effects: Effects) -> Pins {
     pins.set(Pins::SEED, effects.intersects(Effects::SEED));
     pins.set(Pins::LIBRARY, effects.intersects(Effects::SPENDS_SERVER));
     pins
-}
-
-fn circumstances<'a>(pool: &'a Pool, profile: &'a Profile, made: &'a Customs) -> Circumstances<'a> {
-    Circumstances { catalog: pool.catalog.version(), user: &pool.upstream.user, profile, made }
 }
 
 #[cfg(test)]

@@ -30,26 +30,33 @@ fn what_functions_have_compiled_ends_with_ddl_that_alters_what_is_there() {
         let next = if ends { table.connects()[0] } else { server };
         assert_eq!(table.hears(next), "Q(SELECT 1)", "{sql}");
     }
-    // One that is idle meanwhile is closed when it is to be given to somebody.
-    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
-    let (first, second) = (table.client(), table.client());
-    let idle = table.servers()[0];
-    table.says(first, &query("BEGIN READ WRITE"));
-    table.says(second, &query("BEGIN READ WRITE"));
-    let other = table.connects()[0];
-    for (server, client) in [(idle, first), (other, second)] {
-        table.says(server, &answers("C(BEGIN) Z(T)"));
-        let sql = if client == first { "SELECT f()" } else { "ALTER TABLE t ADD c int" };
-        table.says(client, &query(sql));
-        table.says(server, &answers("C(SELECT 1) Z(T)"));
-        table.says(client, &query("COMMIT"));
-        let report = if client == first { "S(sluice.session=ran=functions) " } else { "" };
-        table.says(server, &answers(&format!("C(COMMIT) {report}Z(I)")));
+}
+
+/// One that is idle meanwhile is closed when it is to be given to somebody; unless the extension, which counts changes but
+/// for those of temporary tables, has counted none.
+#[test]
+fn what_functions_have_compiled_outlives_changes_that_nobody_sees() {
+    for (report, ends) in [("S(sluice.catalog=7) ", true), ("", false)] {
+        let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+        let (first, second) = (table.client(), table.client());
+        let idle = table.servers()[0];
+        table.says(first, &query("BEGIN READ WRITE"));
+        table.says(second, &query("BEGIN READ WRITE"));
+        let other = table.connects()[0];
+        for (server, client) in [(idle, first), (other, second)] {
+            table.says(server, &answers("C(BEGIN) Z(T)"));
+            let sql = if client == first { "SELECT f()" } else { "DROP TABLE t" };
+            table.says(client, &query(sql));
+            table.says(server, &answers("C(SELECT 1) Z(T)"));
+            table.says(client, &query("COMMIT"));
+            let report = if client == first { "S(sluice.session=ran=functions) " } else { report };
+            table.says(server, &answers(&format!("C(COMMIT) {report}Z(I)")));
+        }
+        table.says(first, &query("BEGIN READ WRITE"));
+        table.says(second, &query("BEGIN READ WRITE"));
+        assert_eq!((table.is_closed(idle), table.is_closed(other)), (ends, false), "{report}");
+        assert_eq!(table.connects().len(), usize::from(ends));
     }
-    table.says(first, &query("BEGIN READ WRITE"));
-    table.says(second, &query("BEGIN READ WRITE"));
-    assert!(table.is_closed(idle) && !table.is_closed(other));
-    assert_eq!(table.connects().len(), 1);
 }
 
 #[test]
