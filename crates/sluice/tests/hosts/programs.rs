@@ -24,7 +24,8 @@ for place, host in enumerate(sys.argv[3:]):
     request = urllib.request.Request(f'https://{host}:2379/v3/maintenance/status', data=b'{}')
     try: answer = json.load(urllib.request.urlopen(request, context=context, timeout=2))
     except OSError: continue
-    if answer['leader'] == answer['header']['member_id']: print(place)
+    # One that knows of no leader leaves it out.
+    if answer.get('leader') == answer['header']['member_id']: print(place)
 ";
 
 /// Time for processes to die that do not wait for a disk.
