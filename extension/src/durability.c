@@ -198,7 +198,10 @@ check_commit(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the transaction would be committed on this server alone"),
-				 errdetail("\"sluice.synchronous_standbys_required\" is on, and \"synchronous_standby_names\" is empty."),
+				 max_wal_senders == 0 ?
+				 errdetail("\"sluice.synchronous_standbys_required\" is on, and \"max_wal_senders\" is 0.") :
+				 errdetail("\"sluice.synchronous_standbys_required\" is on, and no \"synchronous_standby_names\" are known."),
+				 max_wal_senders == 0 ? 0 :
 				 errhint("PostgreSQL may not have been able to read its configuration: "
 						 "SELECT * FROM pg_file_settings WHERE error IS NOT NULL.")));
 }

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "compat.h"
 #include "fmgr.h"
 #include "gate.h"
@@ -156,7 +157,8 @@ read_until_consistent(XLogReaderState *reader, XLogRecPtr page, int wanted, XLog
 				 errdetail("It was copied from another server while transactions were open, and can be read here only from behind their end."),
 				 errhint("Another server may have it whole. If none has, make the slot anew, and its subscription with copy_data.")));
 	count = beginning.page_read(reader, page, wanted, record, buffer);
-	return Min(count, wanted);
+	/* A page without more than its short header is taken for none; no record ends within a long one. */
+	return Min(count, Max(wanted, (int) SizeOfXLogLongPHD));
 }
 
 static void

@@ -38,6 +38,7 @@ typedef struct KnownFunction
 {
 	Oid			function;
 	Oid			builtin;		/* or InvalidOid */
+	bool		is_ours;		/* the extension's own, which a pool may call */
 	bool		is_c;
 	bool		is_c_trigger;	/* which may use a sequence, as autoinc() does */
 	bool		sows;			/* has a seed while it runs, which stays */
@@ -197,7 +198,7 @@ known_function(Oid function)
 	}
 	known = hash_search(known_functions, &function, HASH_ENTER, &found);
 	known->builtin = InvalidOid;
-	known->is_c = known->is_c_trigger = known->sows = false;
+	known->is_ours = known->is_c = known->is_c_trigger = known->sows = false;
 	known->keeps = keeps_something;
 	if (HeapTupleIsValid(tuple))
 	{
@@ -207,9 +208,12 @@ known_function(Oid function)
 
 		if (!is_null && row->prolang == INTERNALlanguageId)
 			known->builtin = fmgr_internal_function(TextDatumGetCString(source));
-		/* The functions that the pool calls are not to cost it anything. */
 		else if (!is_null && row->prolang == ClanguageId)
-			known->is_c = strncmp(TextDatumGetCString(source), "sluice_", 7) != 0;
+		{
+			/* The functions that the pool calls are not to cost it anything. */
+			known->is_ours = strncmp(TextDatumGetCString(source), "sluice_", 7) == 0;
+			known->is_c = !known->is_ours;
+		}
 		known->is_c_trigger = known->is_c && row->prorettype == TRIGGEROID && !is_harmless(tuple);
 		known->sows = note_settings_of(tuple);
 		ReleaseSysCache(tuple);
@@ -317,12 +321,15 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int part, void 
 static void
 note_call(Oid function)
 {
+	const KnownFunction *known;
+
 	if (function < FirstNormalObjectId)
 		return;
+	known = known_function(function);
 	/* That alone is no change of what the session holds: what the function does, the other hooks see. */
-	if (!session_notes.has_called_function)
+	if (!session_notes.has_called_function && !known->is_ours)
 		session_notes.has_called_function = session_notes.called_first_function = true;
-	note_unseen(known_function(function));
+	note_unseen(known);
 }
 
 /*

@@ -258,8 +258,9 @@ impl PoolState {
     }
 
     /// Whether one that serves well may be closed, for another that knows nothing of the catalogs of before; it is, then.
+    /// Not where another could not be had.
     pub fn may_renew_one(&mut self, now: Time) -> bool {
-        self.renewals.take(now, self.settings.size)
+        self.trouble.is_none() && self.renewals.take(now, self.settings.size)
     }
 
     /// Whether an operator has all servers closed that were opened then.

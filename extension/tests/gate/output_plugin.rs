@@ -13,6 +13,7 @@ versions!(
     a_transaction_comes_when_standbys_have_it,
     a_subscriber_may_be_what_commits_wait_for,
     a_slot_that_would_leave_something_out_is_refused,
+    a_slot_that_was_made_beside_transactions_is_read,
 );
 
 const SETTINGS: [(&str, &str); 7] = [
@@ -145,6 +146,33 @@ fn a_subscriber_may_be_what_commits_wait_for(version: Version) {
     subscriber.execute("ALTER SUBSCRIPTION s DISABLE");
     subscriber.execute("ALTER SUBSCRIPTION s SET (slot_name = NONE)");
     subscriber.execute("DROP SUBSCRIPTION s");
+}
+
+/// Its decoding begins before it is consistent, with records that end where a page does, or cross that.
+fn a_slot_that_was_made_beside_transactions_is_read(version: Version) {
+    let server = start(version);
+    for round in 0..4 {
+        let mut open = server.superuser("postgres");
+        run(&mut open, "BEGIN; SELECT txid_current()");
+        let mut maker = server.superuser("postgres");
+        let make = format!("SELECT pg_create_logical_replication_slot('by_sluice{round}', 'sluice')");
+        let making = thread::spawn(move || run(&mut maker, &make));
+        becomes("it waits", "1".to_owned(), || {
+            server.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'")
+        });
+        for bytes in 0..300 {
+            let text = format!("repeat('x', {} * {})", bytes, round + 1);
+            server.value(&format!("SELECT pg_logical_emit_message(false, 'prefix', {text})::text"));
+        }
+        run(&mut open, "COMMIT");
+        making.join().unwrap();
+        run(&mut server.superuser("postgres"), &format!("INSERT INTO t VALUES ({round}, 'of a client')"));
+        let mut client = server.superuser("postgres");
+        run(&mut client, "SET statement_timeout = '60s'");
+        let query = peek("sluice", "off").replace("by_sluice", &format!("by_sluice{round}"));
+        let changes: String = client.query_one(&query, &[]).unwrap().get(0);
+        assert!(changes.contains(&hex("of a client")), "{changes}");
+    }
 }
 
 /// A slot that was copied from another server, as Patroni copies them, lacks the snapshots of decoding that this one had

@@ -39,7 +39,10 @@ impl Engine {
         let state = &self.servers[server];
         let is_shared = state.follows_statements() && state.kept.is_none();
         if state.exchange.reported_status() == TransactionStatus::Idle {
-            if own == Own::Settings && !passes && self.is_refused_there(server) && self.try_new(now, client, server, io)
+            if own == Own::Settings
+                && !passes
+                && self.is_refused_there(server, &error)
+                && self.try_new(now, client, server, io)
             {
                 return;
             }
@@ -86,12 +89,13 @@ impl Engine {
     /// Whether settings may have been refused because of what others did on that server: `temp_buffers` stays what it
     /// is to the end of a process that has used a temporary table, and a library that was loaded has its own opinion of
     /// the settings that begin with its name.
-    fn is_refused_there(&self, server: ServerId) -> bool {
+    fn is_refused_there(&self, server: ServerId, error: &ErrorResponse) -> bool {
+        const BUFFERS: &str = "temp_buffers";
         let session = &self.servers[server].session;
-        let has_buffers = |profile: &Profile| profile.get("temp_buffers").is_some();
+        let has_buffers = |profile: &Profile| profile.get(BUFFERS).is_some();
         // The one that was to be put in place, and the one that was there.
-        let has_any = has_buffers(session.profile()) || has_buffers(session.former());
-        has_any || session.profile().customs().next().is_some()
+        let buffers = Some(BUFFERS).filter(|_| has_buffers(session.profile()) || has_buffers(session.former()));
+        session.profile().customs().chain(buffers).any(|name| error.message.contains(name))
     }
 
     /// Gets a client a server that nobody has had, where its own has been others' before: what they have loaded or used

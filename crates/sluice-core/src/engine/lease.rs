@@ -135,10 +135,10 @@ impl Engine {
         server.request.taken_by(peer, waited);
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
-        session.needs_new |= server.is_outdated(now);
+        let is_outdated = server.is_outdated(now);
         let opened = &server.opened;
-        let is_useless = opened.generation < session.generation() || (session.needs_new && opened.has_served);
-        if is_foreign || is_useless || opened.startup != session.startup {
+        let is_old = opened.generation < session.generation() || (session.needs_new && opened.has_served);
+        if is_foreign || is_old || is_outdated || opened.startup != session.startup {
             self.replace_server(now, client.id, io);
             return;
         }

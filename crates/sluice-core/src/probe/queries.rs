@@ -94,10 +94,11 @@ const LIBRARIES: &str = "\
         FROM pg_catalog.pg_proc p WHERE p.probin IS NOT NULL \
         AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid);";
 
-/// Whether there are languages whose functions may keep values in the session.
+/// Whether there are functions in languages that may keep values in the session.
 const LANGUAGES: &str = "\
-    SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_language l \
-        WHERE pg_catalog.oidge(l.lanplcallfoid,16384::pg_catalog.oid) AND pg_catalog.namene(l.lanname,'plpgsql')) \
+    SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_proc p,pg_catalog.pg_language l \
+        WHERE pg_catalog.oideq(p.prolang,l.oid) AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid) \
+        AND pg_catalog.oidge(l.lanplcallfoid,16384::pg_catalog.oid) AND pg_catalog.namene(l.lanname,'plpgsql')) \
         THEN 'languages=others' ELSE 'languages=own' END;";
 
 /// Has the rest of the probe run with these switched off, and says what they were. `jit` comes first.

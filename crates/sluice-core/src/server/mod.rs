@@ -223,6 +223,7 @@ impl Server {
         let opened = Opened { at: now, generation: pool.log_ins.generation(), startup, has_served: false };
         let (connect_timeout, prepared_max) = pool.state().for_new_servers();
         let statements = ServerStatements::new(prepared_max);
+        let session = ServerSession::new(pool.catalog.altered());
         Self {
             conn,
             encryption: ServerEncryption::None,
@@ -248,7 +249,7 @@ impl Server {
             request: Request::none(),
             statements,
             lent: Lent::default(),
-            session: ServerSession::default(),
+            session,
             parameters: Parameters::default(),
             notices: LoginNotices::default(),
             sequences: Sequences::default(),

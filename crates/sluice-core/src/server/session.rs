@@ -58,6 +58,8 @@ pub struct ServerSession {
     report: Option<Holding>,
     /// The functions that it has called, and that are not PostgreSQL's own.
     pub functions: Functions,
+    /// Whether any may have been called since it was last known what it holds, where the server does not say so.
+    may_have_called: bool,
     /// The probes of it, where the server says nothing by itself.
     probe: Probe,
     /// Whether the protocol may have closed a cursor or a statement since it was last known what it holds.
@@ -80,6 +82,11 @@ enum Beginning {
 }
 
 impl ServerSession {
+    /// One that begins after so many alterations of the catalogs.
+    pub fn new(altered: u64) -> Self {
+        Self { functions: Functions::none(altered), ..Self::default() }
+    }
+
     /// The settings in place.
     pub fn profile(&self) -> &Profile {
         &self.profile
@@ -161,6 +168,7 @@ impl ServerSession {
 
     /// It may have had these effects.
     pub fn add_effects(&mut self, effects: Effects) {
+        self.may_have_called |= effects.contains(Effects::ANYTHING);
         self.effects.insert(effects);
     }
 
@@ -178,7 +186,10 @@ impl ServerSession {
         if self.reports {
             return;
         }
-        self.functions.note_text(effects, text);
+        self.may_have_called |= self.functions.note_text(effects, text);
+        if functions::may_name_language(text) {
+            self.effects.insert(Effects::SPENDS_SERVER);
+        }
         if effects.intersects(Effects::STATE) {
             self.probe.note_text(text);
         }
@@ -275,7 +286,7 @@ impl ServerSession {
         let is_beyond = !self.is_superusers && self.profile.is_privileged();
         self.pins.set(Pins::PRIVILEGED, is_beyond);
         self.effects = Effects::empty();
-        self.has_closed = false;
+        (self.has_closed, self.may_have_called) = (false, false);
     }
 
     /// Nobody will know what it holds. What DISCARD ALL does not take away ties it to its client.

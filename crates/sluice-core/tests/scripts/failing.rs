@@ -174,14 +174,31 @@ fn a_client_whose_settings_a_used_server_has_refused_gets_no_other_used_one() {
     }
     let login = table.stranger_with("app", &[("x.y", "1")]);
     let asked: Vec<Side> = servers.into_iter().filter(|server| table.hears(*server).contains("x.y")).collect();
-    table.says(asked[0], &answers("E(42602) Z(I)"));
+    let refusal = "E(42602: invalid configuration parameter name \"x.y\")";
+    table.says(asked[0], &answers(&format!("{refusal} Z(I)")));
     assert_eq!(servers.iter().filter(|server| table.hears(**server).contains("x.y")).count(), 0);
     let new = table.connects()[0];
     assert!(table.hears(new).contains("'x.y','1'"));
     // What a session of its own would not take either is refused.
-    table.says(new, &answers("E(42602) Z(I)"));
-    assert_eq!(table.hears(login), "R E(42602)");
+    table.says(new, &answers(&format!("{refusal} Z(I)")));
+    assert_eq!(table.hears(login), format!("R {refusal}"));
     assert!(table.is_closed(login) && table.connects().is_empty());
+}
+
+#[test]
+fn a_log_in_that_is_refused_for_itself_costs_no_other_server() {
+    let (mut table, first, server) = seated(one());
+    leaves(&mut table, (first, server), ZONE_X);
+    let login = table.stranger_with("app", &[("x.y", "1"), ("role", "nosuch")]);
+    assert!(table.hears(server).contains("x.y"));
+    let refusal = "E(22023: role \"nosuch\" does not exist)";
+    // Once more, behind a reset.
+    for _ in 0..2 {
+        table.says(server, &answers(&format!("{refusal} Z(I)")));
+    }
+    let heard = table.hears(login);
+    assert!(heard.ends_with(refusal), "{heard}");
+    assert!(table.is_closed(login));
 }
 
 #[test]

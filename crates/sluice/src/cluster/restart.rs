@@ -33,6 +33,10 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
     if shrinks(primary) {
         restart_in_place(target, &members, primary, timeout, how)?;
     }
+    if is_meant(&primary) && !shrinks(primary) && members.members.len() > 1 {
+        // Before anything is restarted: later it would end by half.
+        slots::check(target, &members, None, how.force)?;
+    }
     for standby in members.members.iter().filter(|member| !member.is_leader()).filter(is_meant) {
         restart_standby(target, standby, &members, timeout)?;
     }

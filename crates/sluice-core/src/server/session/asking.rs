@@ -49,7 +49,7 @@ impl ServerSession {
         match self.probe.conclude(circumstances(pool, &self.profile, &self.made), start) {
             Seen::Holding(holding) => {
                 self.has_closed = false;
-                if self.probe.has_languages() && self.effects.contains(Effects::ANYTHING) {
+                if self.may_have_called && self.probe.has_languages() {
                     self.effects.insert(Effects::SPENDS_SERVER);
                 }
                 // Their names stay, whoever acts on the rest.
