@@ -29,6 +29,8 @@ pub fn startup(data: &[u8]) {
                 let (version, unknown) = request.negotiate();
                 startup::put_negotiate(&mut again, version, &unknown);
             }
+            // A malformed one.
+            Startup::Cancel { key, .. } if key.is_empty() => {}
             Startup::Cancel { process_id, key } => {
                 startup::put_cancel(&mut again, *process_id, key);
                 assert_eq!(again, rest[..used]);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rcgen::{CertificateParams, KeyPair};
-use sluice_testkit::Version;
+use sluice_testkit::{Version, eventually};
 
 use crate::{
     hosts::{Hosts, name},
@@ -31,6 +31,13 @@ fn control(pgdata: &Path) -> Vec<u8> {
 
 pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
     let standby = (0..3).find(|host| *host != hosts.leader()).unwrap();
+    // Once it knows of the cluster's timeline, data that are promoted by themselves begin another one.
+    let newest = |host: usize| {
+        let files = fs::read_dir(hosts.data(host).join("node/pgdata/pg_wal")).unwrap();
+        let names = files.filter_map(|file| file.unwrap().file_name().into_string().ok());
+        names.filter(|name| name.ends_with(".history")).max()
+    };
+    eventually("it knows of the timeline", || newest(standby) == newest(hosts.leader()));
     hosts.stop(standby);
     let pgdata = hosts.data(standby).join("node/pgdata");
     let aside = hosts.data(standby).join("node/aside");
