@@ -68,7 +68,7 @@ pub struct Change {
     catalog: Arc<Catalog>,
     /// Whether the log-ins that come later see it, too, and all other databases.
     concerns_log_ins: bool,
-    /// Whether it may alter what is there.
+    /// It may alter what is there.
     alters: bool,
 }
 

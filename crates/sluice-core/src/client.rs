@@ -191,7 +191,7 @@ pub struct Session {
     pub commit: Option<Box<LostCommit>>,
     /// Queries of Sluice's own that have failed one after another.
     pub failures: u8,
-    /// Whether it is to have a server that nobody has had: one that others have used has refused its settings.
+    /// It is to have a server that nobody has had: one that others have used has refused its settings.
     pub needs_new: bool,
     /// Its reads at standbys.
     pub reads: Reads,

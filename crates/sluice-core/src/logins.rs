@@ -27,8 +27,15 @@ pub struct Opened {
     pub generation: Generation,
     /// The parameters of its StartupMessage, besides user and database.
     pub startup: StartupParameters,
-    /// Whether a client has had the server: what that one ran there (it may have loaded a library) stays.
+    /// A client has had the server: what that one ran there (it may have loaded a library) stays.
     pub has_served: bool,
+}
+
+impl Opened {
+    /// True if it serves who came to log in at that generation, by those parameters; `new`: as nobody's before.
+    pub fn suits(&self, generation: Generation, startup: &StartupParameters, new: bool) -> bool {
+        self.generation >= generation && !(new && self.has_served) && self.startup == *startup
+    }
 }
 
 /// The log-ins to one server's address; all pools of it share this.

@@ -124,9 +124,7 @@ pub enum Purpose {
 
 impl Wants<'_> {
     fn fit(&self, idle: &Idle) -> bool {
-        let opened = &idle.opened;
-        let is_of_use = opened.generation >= self.generation && !(self.new && opened.has_served);
-        is_of_use && opened.startup == *self.startup && self.made.cover(&idle.made)
+        idle.opened.suits(self.generation, self.startup, self.new) && self.made.cover(&idle.made)
     }
 
     fn wait(&self, now: Time, client: ClientRef) -> Waiter {
@@ -138,8 +136,7 @@ impl Wants<'_> {
 impl Waiter {
     /// Whether a server that was opened in that way is one for it.
     fn may_take(&self, opened: &Opened) -> bool {
-        let is_of_use = opened.generation >= self.generation && !(self.new && opened.has_served);
-        is_of_use && opened.startup == self.startup
+        opened.suits(self.generation, &self.startup, self.new)
     }
 
     /// Whether one that could not be opened in that way says how its own attempt would end.

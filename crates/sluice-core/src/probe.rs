@@ -72,7 +72,7 @@ pub struct Probe {
     /// The settings that a session begins with by its role and its database.
     beginnings: Beginnings,
     libraries: Libraries,
-    /// Whether there are functions in other languages than SQL and PL/pgSQL, as of when the libraries were asked for.
+    /// There are functions in other languages than SQL and PL/pgSQL, as of when the libraries were asked for.
     has_languages: bool,
     /// Whether there is a temporary schema, which stays until the session ends.
     has_schema: bool,

@@ -136,9 +136,8 @@ impl Engine {
         server.taken_by(client, session.role_set_at);
         let is_foreign = session.begun.is_some() && !session.made.cover(server.session.made());
         let is_outdated = server.is_outdated(now);
-        let opened = &server.opened;
-        let is_old = opened.generation < session.generation() || (session.needs_new && opened.has_served);
-        if is_foreign || is_old || is_outdated || opened.startup != session.startup {
+        let suits = server.opened.suits(session.generation(), &session.startup, session.needs_new);
+        if is_foreign || is_outdated || !suits {
             self.replace_server(now, client.id, io);
             return;
         }

@@ -94,7 +94,7 @@ const LIBRARIES: &str = "\
         FROM pg_catalog.pg_proc p WHERE p.probin IS NOT NULL \
         AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid);";
 
-/// Whether there are functions in languages that may keep values in the session.
+/// The question for functions in languages that may keep values in the session.
 const LANGUAGES: &str = "\
     SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_proc p,pg_catalog.pg_language l \
         WHERE pg_catalog.oideq(p.prolang,l.oid) AND pg_catalog.oidge(p.oid,16384::pg_catalog.oid) \

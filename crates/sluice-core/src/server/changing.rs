@@ -18,8 +18,8 @@ struct UnderWay {
     /// The requests before the last one that makes it which are not answered: it is done or undone with that one's own
     /// answer.
     behind: usize,
-    /// Whether the server has told since then that catalogs have changed: with the extension, that of a temporary table
-    /// does not count.
+    /// The server has told since then that catalogs have changed: with the extension, that of a temporary table does not
+    /// count.
     is_counted: bool,
 }
 

@@ -58,7 +58,7 @@ pub struct ServerSession {
     report: Option<Holding>,
     /// The functions that it has called, and that are not PostgreSQL's own.
     pub functions: Functions,
-    /// Whether any may have been called since it was last known what it holds, where the server does not say so.
+    /// Some may have been called since it was last known what it holds, where the server does not say so.
     may_have_called: bool,
     /// The probes of it, where the server says nothing by itself.
     probe: Probe,

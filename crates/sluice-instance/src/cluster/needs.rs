@@ -24,7 +24,7 @@ const BY_PATRONI: [(&str, &str); 7] = [
 /// in PostgreSQL's `slot.c`); a physical one has none.
 const SLOT_DATABASE: std::ops::Range<usize> = 80..84;
 
-/// What data need.
+/// The needs of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Needs {
     prepared: usize,
