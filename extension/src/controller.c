@@ -1,7 +1,7 @@
 /*
  * controller.c
- *		A background worker that applies settings, and searches for limits that
- *		are "auto".
+ *		A background worker that applies settings, searches for limits that are
+ *		"auto", and writes to the log what decoding begins with (decoding.c).
  *
  * A session reads new settings only between two commands, so a waiting one would
  * not notice that a limit has been raised.  Therefore one process reads them for
@@ -467,6 +467,15 @@ go_on(TimestampTz *began, bool *settles)
 	*began = now;
 }
 
+/* Time until there is something to do, ms; 0: until it is woken. */
+static int
+pause_ms(bool settles)
+{
+	if (has_search())
+		return settles ? SETTLE_MS : TRIAL_MS;
+	return decoding_write_every_ms();
+}
+
 static void
 controller_exit(int code, Datum arg)
 {
@@ -491,9 +500,10 @@ sluice_controller_main(Datum arg)
 
 	for (;;)
 	{
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (has_search() ? WL_TIMEOUT : 0),
-						 settles ? SETTLE_MS : TRIAL_MS, PG_WAIT_EXTENSION);
+		int			pause = pause_ms(settles);
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (pause > 0 ? WL_TIMEOUT : 0), pause,
+						 PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
@@ -506,6 +516,7 @@ sluice_controller_main(Datum arg)
 			began = GetCurrentTimestamp();
 		}
 		go_on(&began, &settles);
+		decoding_write_begin();
 	}
 }
 

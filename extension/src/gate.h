@@ -366,6 +366,10 @@ extern void durability_define_settings(void);
 extern void portals_at_end(XactEvent event);
 extern void portals_init(void);
 
+/* decoding.c */
+extern int	decoding_write_every_ms(void);
+extern void decoding_write_begin(void);
+
 /* controller.c */
 extern void sluice_register_controller(void);
 extern void sluice_publish_settings(bool is_controller);

@@ -1,10 +1,10 @@
 //! The output plugin `sluice`: what pgoutput says, and nothing that synchronous standbys have not confirmed.
 
-use std::{fs, thread};
+use std::{fs, thread, time::Duration};
 
 use postgres::error::SqlState;
 use sluice_instance::StopMode;
-use sluice_testkit::{TestServer, Version, becomes, versions};
+use sluice_testkit::{TestServer, Version, becomes, proc, versions};
 
 use crate::server::{code, run};
 
@@ -14,6 +14,7 @@ versions!(
     a_subscriber_may_be_what_commits_wait_for,
     a_slot_that_would_leave_something_out_is_refused,
     a_slot_that_was_made_beside_transactions_is_read,
+    decoding_can_begin_behind_what_was_written,
 );
 
 const SETTINGS: [(&str, &str); 7] = [
@@ -220,6 +221,34 @@ fn a_slot_that_would_leave_something_out_is_refused(version: Version) {
     refused();
     // Also when such snapshots have been written again.
     refused();
+}
+
+/// The background writer would do that every 15 seconds; here it does nothing.
+fn decoding_can_begin_behind_what_was_written(version: Version) {
+    const INSERTED: &str = "SELECT pg_current_wal_insert_lsn()::text";
+    const A_PART: Duration = Duration::from_millis(500);
+    const SEVERAL_TIMES: Duration = Duration::from_secs(5);
+
+    let server = start(version);
+    let writer = server.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'");
+    let writer = writer.parse().unwrap();
+    proc::send(writer, proc::Kind::SIGSTOP);
+    becomes("a record behind a commit", true, || {
+        server.execute("INSERT INTO t VALUES (1, 'new') ON CONFLICT (n) DO UPDATE SET text = 'newer'");
+        let inserted = server.value(INSERTED);
+        thread::sleep(A_PART);
+        server.value(INSERTED) != inserted
+    });
+    thread::sleep(SEVERAL_TIMES);
+    let inserted = server.value(INSERTED);
+    thread::sleep(SEVERAL_TIMES);
+    assert_eq!(server.value(INSERTED), inserted, "nothing was written since");
+    server.execute("SELECT pg_drop_replication_slot('by_sluice')");
+    server.execute("INSERT INTO t VALUES (2, 'new')");
+    let inserted = server.value(INSERTED);
+    thread::sleep(SEVERAL_TIMES);
+    assert_eq!(server.value(INSERTED), inserted, "no slot of the plugin is there");
+    proc::send(writer, proc::Kind::SIGCONT);
 }
 
 fn hex(text: &str) -> String {

@@ -3,6 +3,7 @@
 
 use std::{fmt::Write, thread, time::Duration};
 
+use sluice_instance::cluster::LogicalSlots;
 use sluice_testkit::{TestCluster, TestServer, Version, eventually};
 
 use crate::{
@@ -31,7 +32,7 @@ fn a_subscriber_has_what_was_committed() {
     let subscriber = subscribe(&cluster, &desk);
     for loss in [killed, frozen, ahead_of_standbys] {
         cluster.wait_ready();
-        has_its_slot_everywhere(&cluster);
+        is_served_everywhere(&cluster);
         ledger.wait_for_writes();
         thread::sleep(GOING_ON);
         loss(&cluster);
@@ -95,18 +96,31 @@ fn subscribe(cluster: &TestCluster, desk: &Desk) -> TestServer {
     subscriber
 }
 
-/// Waits until each standby could go on with the slot as the primary: it is there, and the primary keeps what it needs of
-/// the catalogs.
+/// A query's count on a node; none while that is away.
+fn count(cluster: &TestCluster, node: usize, sql: &str) -> i64 {
+    let client = cluster.try_superuser(node).ok();
+    client.and_then(|mut client| client.query_one(sql, &[]).ok()).map_or(0, |row| row.get(0))
+}
+
+/// Waits until each node has the slot, and the primary keeps what standbys need of the catalogs.
 fn has_its_slot_everywhere(cluster: &TestCluster) {
     const SLOT: &str = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'elsewhere'";
     const KEPT: &str =
         "SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND catalog_xmin IS NOT NULL";
-    let count = |node: usize, sql: &str| {
-        let client = cluster.try_superuser(node).ok();
-        client.and_then(|mut client| client.query_one(sql, &[]).ok()).map_or(0, |row| row.get::<_, i64>(0))
+    eventually("each node has the slot", || (0..cluster.nodes()).all(|node| count(cluster, node, SLOT) == 1));
+    eventually("the primary keeps catalogs for both standbys", || count(cluster, cluster.leader(), KEPT) == 2);
+}
+
+/// Waits until each standby could go on with the slot as the primary: a copy lacks the snapshots of its decoding at first,
+/// as the node has that was the primary before.
+fn is_served_everywhere(cluster: &TestCluster) {
+    has_its_slot_everywhere(cluster);
+    let standbys: Vec<_> = (0..cluster.nodes()).filter(|node| *node != cluster.leader()).collect();
+    let is_served = |node: usize| {
+        let slots = LogicalSlots::ask(&cluster.cluster().nodes()[node].pgdata).unwrap();
+        slots.is_some_and(|slots| slots.unserved("elsewhere").is_none())
     };
-    eventually("each node has the slot", || (0..cluster.nodes()).all(|node| count(node, SLOT) == 1));
-    eventually("the primary keeps catalogs for both standbys", || count(cluster.leader(), KEPT) == 2);
+    eventually("each standby could serve the slot", || standbys.iter().all(|node| is_served(*node)));
 }
 
 /// The host of the primary is lost.
