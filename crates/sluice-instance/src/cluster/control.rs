@@ -79,7 +79,7 @@ fn timeline_of(name: &str) -> Option<u64> {
 }
 
 /// `0/16B3740`, as a number.
-fn lsn(text: &str) -> Option<u64> {
+pub(super) fn lsn(text: &str) -> Option<u64> {
     let (high, low) = text.split_once('/')?;
     Some(u64::from_str_radix(high, 16).ok()? << 32 | u64::from(u32::from_str_radix(low, 16).ok()?))
 }

@@ -140,6 +140,24 @@ pub enum ClusterError {
         /// The primary, with its timeline.
         primary: String,
     },
+    /// A host's data left a timeline elsewhere in the log than the cluster did.
+    #[error(
+        "{} has another history than cluster {cluster}: it left timeline {left} at another place, and is on timeline \
+         {timeline} now\n\
+         look at it: it was promoted outside of the cluster, or by a failover that no other node heard of. Move the folder \
+         away, and this host gets a copy of the primary's data",
+        pgdata.display()
+    )]
+    PartedData {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// Its timeline.
+        timeline: u64,
+        /// The last timeline that both were on.
+        left: u64,
+        /// The cluster.
+        cluster: String,
+    },
     /// Another major version than the other nodes'.
     #[error(
         "{node} is PostgreSQL {theirs}, and {} is PostgreSQL {ours}\n\

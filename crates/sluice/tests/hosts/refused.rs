@@ -8,7 +8,7 @@ use std::{
 };
 
 use rcgen::{CertificateParams, KeyPair};
-use sluice_testkit::{Version, eventually};
+use sluice_testkit::Version;
 
 use crate::{
     hosts::{Hosts, name},
@@ -30,15 +30,17 @@ fn control(pgdata: &Path) -> Vec<u8> {
 }
 
 pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
-    let standby = (0..3).find(|host| *host != hosts.leader()).unwrap();
-    // Once it knows of the cluster's timeline, data that are promoted by themselves begin another one.
-    let newest = |host: usize| {
-        let files = fs::read_dir(hosts.data(host).join("node/pgdata/pg_wal")).unwrap();
-        let names = files.filter_map(|file| file.unwrap().file_name().into_string().ok());
-        names.filter(|name| name.ends_with(".history")).max()
-    };
-    eventually("it knows of the timeline", || newest(standby) == newest(hosts.leader()));
+    let leader = hosts.leader();
+    let [standby, other] = [1, 2].map(|next| (leader + next) % 3);
     hosts.stop(standby);
+    // What changes something takes a certificate, which a host has. The new primary's timeline is one that the standby has
+    // not heard of.
+    let mut switchover = Command::new(crate::SLUICE);
+    let (data, to) = (hosts.data(leader), name(other));
+    let said = switchover.args(["cluster", "switchover", "--to", &to, "--data"]).arg(data).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap() + &String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains(&format!("{to} is the primary")), "{said}");
+    hosts.wait_streaming(1);
     let pgdata = hosts.data(standby).join("node/pgdata");
     let aside = hosts.data(standby).join("node/aside");
     let path = |path: &Path| path.display().to_string();
@@ -60,9 +62,16 @@ pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
     assert!(copied.success());
     let socket = hosts.data(standby).join("node");
     let options = format!("-p 6000 -c listen_addresses= -c primary_conninfo= -k {}", path(&socket));
-    run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "-l", "/dev/null", "-o", &options, "start"]);
-    run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "promote"]);
-    run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "-m", "fast", "stop"]);
+    let promote = || {
+        run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "-l", "/dev/null", "-o", &options, "start"]);
+        run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "promote"]);
+        run("pg_ctl", &["-D", &path(&pgdata), "-w", "-s", "-m", "fast", "stop"]);
+    };
+    promote();
+    is_refused(hosts, standby, &["has another history than cluster main", "look at it"], &pgdata);
+    // Twice, to a timeline that the cluster has not come to.
+    fs::write(pgdata.join("standby.signal"), "").unwrap();
+    promote();
     is_refused(hosts, standby, &["goes further than the data of cluster main", "look at it"], &pgdata);
     fs::remove_dir_all(&pgdata).unwrap();
     fs::rename(&aside, &pgdata).unwrap();

@@ -1,8 +1,8 @@
 //! Whether the data of a host are its cluster's. What can't be shown to be is left as it is, and the start ends.
 //!
 //! Data of the same PostgreSQL on an earlier timeline are Patroni's to bring in line: it promotes nobody who may lack
-//! what was acknowledged, so what such data have more is not missed. Data on a later timeline than the primary's, or
-//! further on the same one, were written outside of the cluster.
+//! what was acknowledged, so what such data have more is not missed. Data on a later timeline than the primary's, further
+//! on the same one, or on one that began elsewhere in the log, were written outside of the cluster.
 
 use std::{fs, io, path::Path};
 
@@ -11,6 +11,7 @@ use sluice_config::NodeConfig;
 use super::{
     super::{control::Control, error::ClusterError, patroni::Node, rest::Api},
     ASK_TIME_MAX,
+    history::History,
 };
 use crate::{
     data_dir::DataDir,
@@ -23,10 +24,10 @@ const MARK: &str = "copying";
 /// Looks at the data here, and at the programs, before Patroni does. `system` is the cluster's identifier.
 pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: &Api) -> Result<(), ClusterError> {
     let nodes = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
-    let all = nodes.filter_map(|(_, node)| Some((&node.name, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
+    let all = nodes.filter_map(|(_, node)| Some((&node.name, node.patroni, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
     let all: Vec<_> = all.collect();
     let ours = data_dir.binaries().version.major;
-    let other = all.iter().filter_map(|(name, own)| Some((*name, own.server_version? / 10_000)));
+    let other = all.iter().filter_map(|(name, _, own)| Some((*name, own.server_version? / 10_000)));
     // They have one, whoever is the primary.
     if let Some((name, major)) = other.into_iter().find(|(_, major)| *major != ours) {
         return Err(ClusterError::OtherVersion {
@@ -37,7 +38,7 @@ pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: 
             file: config.file.clone(),
         });
     }
-    let primary = all.into_iter().find(|(_, own)| own.role == "primary" && own.state == "running");
+    let primary = all.into_iter().find(|(_, _, own)| own.role == "primary" && own.state == "running");
     let pgdata = data_dir.pgdata();
     if !pgdata.join("PG_VERSION").exists() {
         return Ok(());
@@ -51,12 +52,19 @@ pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: 
     if matches!(pid_file::runner(&pgdata), Ok(Runner::Live(_))) {
         return Ok(());
     }
-    if let Some((name, own)) = primary
-        && let (Some(timeline), Some(location)) = (own.timeline, own.log.and_then(|log| log.location))
+    let Some((name, patroni, own)) = primary else { return Ok(()) };
+    let primary = |timeline| format!("primary {name}, on timeline {timeline}");
+    if let (Some(timeline), Some(location)) = (own.timeline, own.log.and_then(|log| log.location))
         && is_further(&control, timeline.into(), location)
     {
-        let primary = format!("primary {name}, on timeline {timeline}");
+        let primary = primary(timeline);
         return Err(ClusterError::FurtherData { pgdata, timeline: control.timeline, cluster, primary });
+    }
+    let history = History::of_data(&pgdata, control.timeline).map_err(ClusterError::io("read", &pgdata))?;
+    let answer = api.get(patroni, "/history", ASK_TIME_MAX).ok();
+    let of_cluster = answer.and_then(|answer| History::of_cluster(&answer.body)).unwrap_or_default();
+    if let Some(left) = history.parting(&of_cluster) {
+        return Err(ClusterError::PartedData { pgdata, timeline: control.timeline, left, cluster });
     }
     Ok(())
 }

@@ -22,10 +22,12 @@
 //! | `join.rs` | becoming a member of etcd |
 //! | `members.rs` | etcd's members beside those of the file |
 //! | `data.rs` | whether the data here are the cluster's |
+//! | `history.rs` | the timelines of data, and of the cluster |
 
 mod authority;
 pub(super) mod certificates;
 mod data;
+mod history;
 mod join;
 pub(super) mod members;
 mod prepare;
