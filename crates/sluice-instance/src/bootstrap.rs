@@ -349,7 +349,7 @@ pub(crate) fn sql(what: &'static str, error: &::postgres::Error) -> BootstrapErr
 }
 
 /// PostgreSQL's own words, with the remedy where the cause is known.
-fn words(error: &::postgres::Error) -> String {
+pub(crate) fn words(error: &::postgres::Error) -> String {
     let Some(server) = error.as_db_error() else {
         return std::error::Error::source(error)
             .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));

@@ -1,11 +1,14 @@
 //! Logical replication slots as one node has them, and whether it could serve them as the primary: Patroni copies a slot
 //! without the log and without the snapshots that its decoding begins with, and says nothing where they are missing.
 
-use std::{collections::BTreeSet, io, path::Path, sync::mpsc, thread, time::Duration};
+use std::{collections::BTreeSet, error::Error as _, io, path::Path, sync::mpsc, thread, time::Duration};
 
-use postgres::{Client, NoTls};
+use postgres::{Client, Config, NoTls, config::SslMode};
+use sluice_tls::ClientTls;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::shutdown::superuser;
+use super::{roles::REWIND, shutdown::superuser};
+use crate::bootstrap::words;
 
 /// The time for a node to say what it has.
 const ASK_TIME_MAX: Duration = Duration::from_secs(5);
@@ -13,11 +16,11 @@ const ASK_TIME_MAX: Duration = Duration::from_secs(5);
 const SLOTS: &str = "SELECT slot_name::text, coalesce(restart_lsn - '0/0', 0)::int8, \
                      coalesce(confirmed_flush_lsn - '0/0', 0)::int8, coalesce(wal_status, '') = 'lost' \
                      FROM pg_catalog.pg_replication_slots WHERE slot_type = 'logical'";
-/// By the names of files, without their timelines.
+/// By the names of files, without their timelines. Folders are read as pg_rewind's role may read them.
 const OLDEST: &str = "SELECT pg_catalog.min(substr(name, 9)), \
                       (SELECT setting::int8 FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size') \
-                      FROM pg_catalog.pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$'";
-const SNAPSHOTS: &str = "SELECT name FROM pg_catalog.pg_ls_dir('pg_logical/snapshots') name";
+                      FROM pg_catalog.pg_ls_dir('pg_wal', true, false) name WHERE name ~ '^[0-9A-F]{24}$'";
+const SNAPSHOTS: &str = "SELECT name FROM pg_catalog.pg_ls_dir('pg_logical/snapshots', true, false) name";
 
 /// A logical slot; places in the log are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,14 +62,33 @@ impl LogicalSlots {
     /// The data directory can't be read, this user is not let in, or it does not answer.
     pub fn ask(pgdata: &Path) -> io::Result<Option<Self>> {
         let Some(config) = superuser(pgdata)? else { return Ok(None) };
+        Self::ask_within_time(move || Self::told(&mut config.connect(NoTls)?)).map(Some)
+    }
+
+    /// Asks the PostgreSQL of another host of a cluster, as pg_rewind's role, which a host's certificate lets in; `None`
+    /// where none listens.
+    ///
+    /// # Errors
+    ///
+    /// This host is not let in, or it does not answer.
+    pub fn ask_host(host: &str, port: u16, tls: &ClientTls) -> io::Result<Option<Self>> {
+        let mut config = Config::new();
+        config.host(host).port(port).user(REWIND).dbname("postgres").application_name("sluice cluster");
+        config.ssl_mode(SslMode::Require).connect_timeout(ASK_TIME_MAX);
+        let tls = MakeRustlsConnect::new((**tls.config()).clone());
+        match Self::ask_within_time(move || Self::told(&mut config.connect(tls)?)) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+            told => told.map(Some),
+        }
+    }
+
+    /// One that is stopped where it is says nothing.
+    fn ask_within_time(ask: impl FnOnce() -> Result<Self, postgres::Error> + Send + 'static) -> io::Result<Self> {
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
-            let told = config.connect(NoTls).and_then(|mut client| Self::told(&mut client));
-            let _nobody_waits = done.send(told);
+            let _nobody_waits = done.send(ask());
         });
-        // One that is stopped where it is says nothing.
-        let told = is_done.recv_timeout(ASK_TIME_MAX).map_err(io::Error::other)?;
-        told.map(Some).map_err(io::Error::other)
+        is_done.recv_timeout(ASK_TIME_MAX).map_err(io::Error::other)?.map_err(|error| with_words(&error))
     }
 
     fn told(client: &mut Client) -> Result<Self, postgres::Error> {
@@ -103,6 +125,12 @@ impl LogicalSlots {
 fn begin_of(name: &str, segment_bytes: u64) -> Option<u64> {
     let (high, low) = name.split_at_checked(8)?;
     Some((u64::from_str_radix(high, 16).ok()? << 32) + u64::from_str_radix(low, 16).ok()? * segment_bytes)
+}
+
+/// The driver's error, of the kind that its cause is of.
+fn with_words(error: &postgres::Error) -> io::Error {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    io::Error::new(cause.map_or(io::ErrorKind::Other, io::Error::kind), words(error))
 }
 
 /// The place of a snapshot, by its file's name: `0-15A3D48.snap`.

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use serde_json::Value;
-use sluice_instance::cluster::{LogicalSlots, Unserved};
+use sluice_instance::cluster::Unserved;
 use sluice_patroni::{Members, Method};
 
 use super::target::{Target, leader};
@@ -59,7 +59,7 @@ struct Told<'a> {
     faults: Vec<Fault<'a>>,
     /// Those that do not say, with the reason.
     silent: Vec<String>,
-    /// Those whose data are elsewhere: they can't be asked from here.
+    /// Those that can't be asked from here.
     elsewhere: Vec<&'a str>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Told<'a> {
         let mut all = Self::default();
         for member in standbys.filter(|member| to.is_none_or(|to| member.name == to)) {
             let node = &*member.name;
-            match target.data_of(node).map(LogicalSlots::ask) {
+            match target.slots_of(member) {
                 Some(Ok(Some(here))) => {
                     let reasons = slots.iter().filter_map(|slot| Some((slot, here.unserved(slot)?)));
                     all.faults.extend(reasons.map(|(slot, reason)| Fault { slot: slot.clone(), node, reason }));
@@ -84,7 +84,7 @@ impl<'a> Told<'a> {
     }
 
     fn say_what_is_unknown(&self) {
-        let elsewhere = self.elsewhere.iter().map(|node| format!("{node}: its data are not on this machine"));
+        let elsewhere = self.elsewhere.iter().map(|node| format!("{node}: it can't be asked from here"));
         let unknown: Vec<_> = self.silent.iter().cloned().chain(elsewhere).collect();
         if !unknown.is_empty() {
             say!("whether slots of logical replication would be served is not known: {}", unknown.join("; "));
@@ -166,8 +166,7 @@ fn remedy(reason: Unserved) -> &'static str {
 /// The same for who looks at the cluster: what standbys can't serve now.
 pub(super) fn notes(target: &Target, members: &Members) -> Vec<String> {
     let Some(leader) = members.holder() else { return Vec::new() };
-    let has_data = members.members.iter().any(|member| !member.is_leader() && target.data_of(&member.name).is_some());
-    let settings = if has_data { target.command(leader, Method::Get, "/config", "").ok() } else { None };
+    let settings = if target.is_ours() { target.command(leader, Method::Get, "/config", "").ok() } else { None };
     let settings = settings.and_then(|answer| serde_json::from_slice(&answer.body).ok()).unwrap_or_default();
     let slots = permanent(&settings);
     if slots.is_empty() {

@@ -1,7 +1,7 @@
 //! The cluster that a command means, and how its members are asked.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     thread,
@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 use sluice_config::Cluster;
-use sluice_instance::cluster::{self, Known, KnownEtcd, Votes, rest::USER};
+use sluice_instance::cluster::{self, Known, KnownEtcd, LogicalSlots, Votes, rest::USER};
 use sluice_patroni::{Answer, AskError, Credentials, Member, Members, Method, Own, Question};
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
@@ -372,6 +372,21 @@ impl Target {
     /// The data directory of a node whose data are here.
     pub(super) fn data_of(&self, node: &str) -> Option<&Path> {
         self.data.iter().find(|(name, _)| name == node).map(|(_, data)| &**data)
+    }
+
+    /// Whether it is kept from here: its nodes, or this host's, have their data on this machine.
+    pub(super) fn is_ours(&self) -> bool {
+        !self.data.is_empty()
+    }
+
+    /// The logical slots of a node whose data are here, or on another host that this host's certificate lets in. It can't
+    /// be asked otherwise; it has none to tell of where no PostgreSQL runs.
+    pub(super) fn slots_of(&self, member: &Member) -> Option<io::Result<Option<LogicalSlots>>> {
+        if let Some(data) = self.data_of(&member.name) {
+            return Some(LogicalSlots::ask(data));
+        }
+        let tls = self.tls.as_ref().filter(|_| self.is_ours())?;
+        Some(LogicalSlots::ask_host(member.host.as_ref()?, member.port?, tls))
     }
 
     /// Has a primary whose data are here make a checkpoint, so that Patroni's own is short while clients are held. It is for

@@ -12,6 +12,7 @@ mod hosts;
 mod ledger;
 mod programs;
 mod refused;
+mod slots;
 mod strangers;
 
 use std::{
@@ -83,6 +84,7 @@ fn three_hosts() {
     let Some(hosts) = three() else { return };
     an_idle_primary_is_quiet(&hosts);
     strangers::are_refused(&hosts);
+    slots::prepare(&hosts);
     let pool = hosts.pool();
     let ledger = Ledger::begin(&hosts, &pool);
     thread::sleep(GOING_ON);
@@ -156,6 +158,7 @@ fn three_hosts() {
     assert!(told.acknowledged > 100, "{told}");
     println!("a lost host: {:.1} s without an answer; {told}", waited.as_secs_f64());
 
+    slots::of_other_hosts_are_asked_for(&hosts);
     refused::what_is_not_the_clusters(&hosts);
     (0..3).for_each(|host| assert!(hosts.told(host).contains("READY=1\nSTATUS=its PostgreSQL is "), "{host}"));
     // At once: each waits for an etcd without a majority, which the last one has in any case.
