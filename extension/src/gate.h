@@ -16,10 +16,11 @@
  * Other files serve a connection pool and are not part of the gate:
  * client_address.c lets the pool report its client's address, session.c reports
  * session state to the pool (session.h declares its parts), catalog.c reports
- * catalog changes, outcome.c says what became of a transaction, commits.c where
- * commits end in the WAL, and durability.c sees to it that an acknowledged commit
- * is worth what it should be, and output_plugin.c that a subscriber gets no more
- * than that.  portals.c keeps one client from crashing the server for all.
+ * catalog changes, configuration.c reloads, outcome.c says what became of a
+ * transaction, commits.c where commits end in the WAL, and durability.c sees to it
+ * that an acknowledged commit is worth what it should be, and output_plugin.c that
+ * a subscriber gets no more than that; decoding.c writes what decoding begins with.
+ * portals.c keeps one client from crashing the server for all.
  */
 #ifndef SLUICE_GATE_H
 #define SLUICE_GATE_H
@@ -146,7 +147,8 @@ typedef struct SluiceShared
 	LWLock	   *lock;			/* protects kind and name of keyed gates, the
 								 * exempt names, the secret, and published */
 	LWLockPadded *gate_locks;	/* one per gate */
-	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
+	pg_atomic_uint32 generation;	/* of the keyed gates, and of all settings;
+									 * changes with them */
 	int			backend_count;
 	pg_atomic_uint32 controller;	/* PID of the controller, or 0 */
 	pg_atomic_uint64 controller_left;	/* when it exited, or when its absence
@@ -343,6 +345,10 @@ extern bool catalog_before_utility(Node *command);
 extern void catalog_after_change(void);
 extern void catalog_at_end(XactEvent event);
 extern void catalog_define_setting(void);
+
+/* configuration.c */
+extern void configuration_at_end(XactEvent event);
+extern void configuration_define_setting(void);
 
 /* outcome.c */
 extern void outcome_after_command(void);

@@ -443,6 +443,7 @@ at_end_of_transaction(XactEvent event, void *arg)
 {
 	session_at_end(event);
 	catalog_at_end(event);
+	configuration_at_end(event);
 	durability_at_end(event);
 	commits_at_end(event);
 	portals_at_end(event);

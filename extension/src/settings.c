@@ -295,6 +295,7 @@ sluice_define_settings(void)
 							   NULL, NULL, NULL);
 	session_define_setting();
 	catalog_define_setting();
+	configuration_define_setting();
 	outcome_define_settings();
 	commits_define_settings();
 	durability_define_settings();

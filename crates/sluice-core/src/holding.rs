@@ -18,6 +18,9 @@ pub const SESSION_PARAMETER: &str = "sluice.session";
 /// The reported parameter in which it counts changes of the catalogs.
 pub const CATALOG_PARAMETER: &str = "sluice.catalog";
 
+/// The reported parameter in which it counts reloads of the configuration.
+pub const CONFIGURATION_PARAMETER: &str = "sluice.configuration";
+
 /// Whether a reported parameter is the pool's own concern: clients do not get to see it.
 pub fn is_own_parameter(name: &str) -> bool {
     name.starts_with("sluice.")

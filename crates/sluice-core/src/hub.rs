@@ -260,6 +260,13 @@ impl Pool {
         self.begins_otherwise();
     }
 
+    /// A server has said how many reloads it has counted: of a new one, others may have said nothing yet.
+    pub fn count_reloads(&self, counted: u32) {
+        if self.log_ins.count_reloads(counted) {
+            self.reloaded();
+        }
+    }
+
     /// Whoever logs in or is parsed from now on begins with something else.
     pub fn begins_otherwise(&self) {
         self.catalog.begin_change().concerns_log_ins();

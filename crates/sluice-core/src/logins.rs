@@ -50,6 +50,8 @@ pub struct LogIns {
     followed: AtomicU64,
     /// The reloads of the configuration that are known of.
     reloads: AtomicU64,
+    /// The number of them that a server has said, which counts otherwise; [`NONE`] while none has.
+    counted: AtomicU64,
     date_style: Mutex<Configured>,
 }
 
@@ -73,9 +75,9 @@ impl LogIns {
     /// address, so that no generation of one is a generation of another.
     pub fn new(everywhere: Arc<AtomicU64>, number: u32) -> Self {
         let first = u64::from(number) << 32;
-        let [changes, followed, reloads] = [first, NONE, first].map(AtomicU64::new);
+        let [changes, followed, reloads, counted] = [first, NONE, first, NONE].map(AtomicU64::new);
         let date_style = Mutex::default();
-        Self { changes, changing: AtomicU32::default(), everywhere, followed, reloads, date_style }
+        Self { changes, changing: AtomicU32::default(), everywhere, followed, reloads, counted, date_style }
     }
 
     /// The number of times that the configuration was reloaded, as far as is known; another one for each address.
@@ -86,6 +88,14 @@ impl LogIns {
     /// The configuration has been reloaded.
     pub fn note_reload(&self) {
         self.reloads.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A server has said how many reloads it has counted. Says whether that is news: the first one says how many there
+    /// had been.
+    pub fn count_reloads(&self, counted: u32) -> bool {
+        let counted = u64::from(counted);
+        let before = self.counted.swap(counted, Ordering::AcqRel);
+        before != counted && before != NONE
     }
 
     /// The configuration's `DateStyle`, if it is known.

@@ -8,6 +8,7 @@
 mod blocks;
 mod catalog;
 mod commits;
+mod configuration;
 mod crashes;
 mod deadlocks;
 mod durability;

@@ -514,6 +514,9 @@ impl<I: Io> ServerRelay<'_, I> {
         if status == TransactionStatus::Failed && matches!(answered, Some(Expected::Query { .. } | Expected::Sync(_))) {
             self.report_undone();
         }
+        if is_clients {
+            self.report_reload(status);
+        }
         match answered {
             Some(Expected::Own(own)) => {
                 if own == Own::Reset && self.server.own_error.is_none() {

@@ -18,21 +18,11 @@ use crate::{
     time::Time,
 };
 
-use super::{Engine, keeping::begin_session, own_queries::send_own};
+use super::{Engine, keeping::begin_session, own_queries::send_own, reloads::NOT_SET};
 
 /// Whether a role or a database, whichever it is, has a `DateStyle` of its own.
 const HAS_DATE_STYLES: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting d, \
     pg_catalog.unnest(d.setconfig) e(s) WHERE pg_catalog.starts_with(pg_catalog.lower(e.s),'datestyle='))";
-
-/// The parameters that are reported and that no session sets.
-const NOT_SET: [&str; 6] = [
-    "in_hot_standby",
-    "integer_datetimes",
-    "is_superuser",
-    "server_encoding",
-    "server_version",
-    "session_authorization",
-];
 
 /// Asks a server whether what it began with is the configuration's `DateStyle`, if that has to be known.
 pub(super) fn ask_for_date_styles(server: &mut Server, start: &Start, scratch: &mut Vec<u8>, io: &mut impl Io) {

@@ -32,6 +32,7 @@ use super::{
     draining::drained,
     lending::{ask_for_names, close_lent},
     own_queries::{send_own, send_own_within},
+    reloads::has_heard,
     shutting_down,
 };
 
@@ -219,6 +220,7 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
             session.profile = profile;
         }
     }
+    has_heard(session, server);
 }
 
 /// ParameterStatus messages for the settings that have gone back to what the client began with, though no text has shown

@@ -32,6 +32,7 @@
 //! | `losing` | blocks that are lost with a cluster's primary |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
+//! | `reloads` | what a client is told of reloads of the configuration |
 //! | `resetting` | what follows where a client resets settings |
 //! | `own_answers` | the answers to queries of Sluice's own |
 //! | `own_queries` | queries of Sluice's own, which the client sees nothing of |
@@ -93,6 +94,7 @@ mod own_answers;
 mod own_queries;
 mod parameters;
 mod parses;
+mod reloads;
 mod rereading;
 mod resetting;
 mod rules;

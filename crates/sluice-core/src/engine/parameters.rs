@@ -93,6 +93,7 @@ impl<I: Io> ServerRelay<'_, I> {
             return verdict;
         }
         self.server.parameters.tells_truth(name);
+        self.server.parameters.note_passed(name);
         match known.as_deref() {
             // It is what the client was told when it reset it.
             Some(known) if known == value => Verdict::Swallow,

@@ -63,7 +63,7 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     /// Sends the client ParameterStatus messages in their place among the server's.
-    fn send_own_report(&mut self, messages: &[u8]) {
+    pub(super) fn send_own_report(&mut self, messages: &[u8]) {
         if messages.is_empty() {
             return;
         }

@@ -26,7 +26,7 @@ use crate::{
     alarm::Alarm,
     client_address::AddressFunction,
     encryption::ServerEncryption,
-    holding::{CATALOG_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
+    holding::{CATALOG_PARAMETER, CONFIGURATION_PARAMETER, Holding, Pins, SESSION_PARAMETER, is_own_parameter},
     hub::{Pinned, Pool},
     ids::{ClientId, ClientRef, Conn, ServerRef},
     logins::Opened,
@@ -455,6 +455,11 @@ impl Server {
                 if let Ok(count) = value.parse() {
                     self.pool.catalog.count(count);
                     self.session.count_change();
+                }
+            }
+            CONFIGURATION_PARAMETER => {
+                if let Ok(count) = value.parse() {
+                    self.pool.count_reloads(count);
                 }
             }
             TRANSACTION_PARAMETER => self.mark = Mark::read(value),

@@ -21,6 +21,8 @@ pub struct Parameters {
     deferred: Vec<(String, Option<String>)>,
     /// Those that have changed in this transaction though no statement shows why, with what they were before.
     unexplained: BTreeMap<String, String>,
+    /// Those that have been reported to its client.
+    passed: Vec<String>,
     /// Those that have changed in the block which is open, with what they were before: there, losing it loses that.
     in_block: BTreeMap<String, String>,
 }
@@ -101,6 +103,19 @@ impl Parameters {
     /// Its client knows nothing of what it was told, or is another one.
     pub fn forget_told(&mut self) {
         self.told.clear();
+        self.passed.clear();
+    }
+
+    /// It is being reported to its client.
+    pub fn note_passed(&mut self, name: &str) {
+        if !self.has_passed(name) {
+            self.passed.push(name.to_owned());
+        }
+    }
+
+    /// Whether its client has heard of it from the server itself.
+    pub fn has_passed(&self, name: &str) -> bool {
+        self.passed.iter().any(|passed| passed == name)
     }
 
     /// ParameterStatus messages for those that its client takes for something else.

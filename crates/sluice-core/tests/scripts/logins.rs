@@ -128,6 +128,91 @@ fn a_reload_is_seen_by_what_a_server_reports_that_is_opened_later() {
 }
 
 #[test]
+fn a_reload_is_seen_by_what_a_server_counts() {
+    let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
+    let client = table.client();
+    let server = table.servers()[0];
+    let counts = |table: &mut Table, count: u32| {
+        table.says(client, &query("SELECT 1"));
+        table.says(server, &answers(&format!("D(1) C(SELECT 1) S(sluice.configuration={count}) Z(I)")));
+        assert_eq!(table.hears(client), "D C(SELECT 1) Z(I)");
+    };
+    // The first count is no news, and the same again is none.
+    counts(&mut table, 7);
+    counts(&mut table, 7);
+    let second = table.stranger("app");
+    assert!(table.hears(second).ends_with("Z(I)"));
+    counts(&mut table, 8);
+    let third = table.stranger("app");
+    assert_eq!(table.hears(third), "R", "it is let in by a server that has logged in since");
+    table.connects();
+    assert!(table.hears(third).ends_with("Z(I)"));
+}
+
+#[test]
+fn what_was_parsed_before_a_reload_is_parsed_again_for_others() {
+    let mut table = Table::reporting(one());
+    let [first, second, third] = [(); 3].map(|()| table.client());
+    let server = table.servers()[0];
+    let uses = |table: &mut Table, client, count: u32| {
+        table.says(client, &[parse("a", "SELECT '01/02/2020'::date"), run("a")].concat());
+        let heard = table.hears(server);
+        let parsed = if heard.contains("P(") { "1 t T(date) " } else { "" };
+        table.says(server, &answers(&format!("{parsed}2 D(x) C(SELECT 1) S(sluice.configuration={count}) Z(I)")));
+        table.hears(client);
+        heard.matches("P(").count()
+    };
+    assert_eq!(uses(&mut table, first, 7), 1);
+    assert_eq!(uses(&mut table, second, 8), 0);
+    assert_eq!(uses(&mut table, third, 8), 1, "it may mean something else");
+}
+
+#[test]
+fn clients_hear_of_a_reload_that_others_have_brought_to_light() {
+    let mut table = Table::reporting(one());
+    table.reports_at_login("TimeZone", "UTC");
+    let [first, second] = [(); 2].map(|()| table.client());
+    let server = table.servers()[0];
+    let answer = |table: &mut Table, client, reports: &str| {
+        table.says(client, &query("SELECT 1"));
+        table.says(server, &answers(&format!("D(1) C(SELECT 1) {reports}Z(I)")));
+        table.hears(client)
+    };
+    answer(&mut table, first, "S(sluice.configuration=7) ");
+    // It hears from its server, and no second time.
+    let heard = answer(&mut table, first, "S(TimeZone=Asia/Seoul) S(sluice.configuration=8) ");
+    assert_eq!(heard, "D C(SELECT 1) S(TimeZone=Asia/Seoul) Z(I)");
+    assert_eq!(answer(&mut table, first, ""), "D C(SELECT 1) Z(I)");
+    // The other one, to which the server has nothing to report, is told as well, once.
+    assert_eq!(answer(&mut table, second, ""), "D C(SELECT 1) S(TimeZone=Asia/Seoul) Z(I)");
+    assert_eq!(answer(&mut table, second, ""), "D C(SELECT 1) Z(I)");
+}
+
+#[test]
+fn a_reload_takes_nothing_from_what_a_client_has_set() {
+    let mut table = Table::reporting(one());
+    table.reports_at_login("TimeZone", "UTC");
+    let [first, second] = [(); 2].map(|()| table.client());
+    let server = table.servers()[0];
+    table.says(first, &query("SET TimeZone = 'Asia/Tokyo'"));
+    let set = "S(TimeZone=Asia/Tokyo) C(SET) S(sluice.session=set=74696d657a6f6e65:417369612f546f6b796f) Z(I)";
+    table.says(server, &answers(set));
+    table.hears(first);
+    table.says(second, &query("SELECT 1"));
+    assert!(table.hears(server).contains("RESET") || table.hears(server).contains("set_config"));
+    table.says(server, &answers("D() C(SELECT 1) S(sluice.session=) S(TimeZone=UTC) Z(I)"));
+    table.says(server, &answers("D(1) C(SELECT 1) S(sluice.configuration=7) Z(I)"));
+    table.says(second, &query("SELECT 1"));
+    table.says(server, &answers("D(1) C(SELECT 1) S(TimeZone=Asia/Seoul) S(sluice.configuration=8) Z(I)"));
+    assert!(table.hears(second).ends_with("S(TimeZone=Asia/Seoul) Z(I)"));
+    table.hears(server);
+    table.says(first, &query("SELECT 1"));
+    table.says(server, &answers("D() C(SELECT 1) S(TimeZone=Asia/Tokyo) Z(I)"));
+    table.says(server, &answers("D(1) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(first), "D C(SELECT 1) Z(I)");
+}
+
+#[test]
 fn a_role_that_was_made_again_is_set_again() {
     let mut table = Table::reporting(PoolSettings { size: 2, ..one() });
     let [a, b, c] = [(); 3].map(|()| table.client());

@@ -12,6 +12,7 @@ mod begin;
 mod bounds;
 mod certificates;
 mod comings;
+mod configuration;
 mod console;
 mod drivers;
 mod faults;

@@ -1,0 +1,64 @@
+//! A reload of the configuration that others have brought to light: a client that was told the values of before is told
+//! those of now, ahead of the end of its first answer since. Where its own server reports them, it has heard already.
+
+use sluice_wire::message::{self, TransactionStatus};
+
+use crate::{
+    client::Session,
+    io::Io,
+    server::{Server, value_in_messages},
+};
+
+use super::backend::ServerRelay;
+
+/// The parameters that are reported and that no session sets.
+pub(super) const NOT_SET: [&str; 6] = [
+    "in_hot_standby",
+    "integer_datetimes",
+    "is_superuser",
+    "server_encoding",
+    "server_version",
+    "session_authorization",
+];
+
+/// Whether there has been a reload since the client was told of parameters.
+fn is_behind(session: &Session) -> bool {
+    session.told_at != session.pool.log_ins.reloads()
+}
+
+/// Whether the value of a parameter is the server's own, and not the client's.
+fn is_servers(session: &Session, name: &str) -> bool {
+    let key = name.to_ascii_lowercase();
+    !NOT_SET.contains(&name) && session.profile.get(&key).is_none() && session.start.get(&key).is_none()
+}
+
+impl<I: Io> ServerRelay<'_, I> {
+    /// The answer ends here.
+    pub(super) fn report_reload(&mut self, status: TransactionStatus) {
+        let Some((_, session)) = &self.client else { return };
+        if !is_behind(session) || status != TransactionStatus::Idle || !self.server.follows_statements() {
+            return;
+        }
+        let mut messages = Vec::new();
+        for (name, value) in self.server.parameters.iter() {
+            let is_other = || value_in_messages(&session.told, name).is_some_and(|told| told != value);
+            if !self.server.parameters.has_passed(name) && is_servers(session, name) && is_other() {
+                message::put_parameter_status(&mut messages, name, value);
+            }
+        }
+        self.send_own_report(&messages);
+    }
+}
+
+/// The client's settings are known: it has been told all else as it is now.
+pub(super) fn has_heard(session: &mut Session, server: &Server) {
+    if !is_behind(session) {
+        return;
+    }
+    let mut told = Vec::with_capacity(session.told.len());
+    for (name, value) in server.parameters.iter() {
+        let before = value_in_messages(&session.told, name).filter(|_| !is_servers(session, name));
+        message::put_parameter_status(&mut told, name, before.unwrap_or(value));
+    }
+    session.is_told(&told.into());
+}
