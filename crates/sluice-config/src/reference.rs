@@ -67,7 +67,8 @@ users file and the password files that it names, and applied as a whole. If anyt
 The log says which of the two happened, and lists what has changed, without secrets.
 
 - Limits, times and sizes of pools, users, authentication and look-ups take effect at once. No connection is closed for
-  them, except servers beyond a smaller `size` or limit, as they fall idle.
+  them, except servers beyond a smaller `size` or limit, as they fall idle, and clients that have been idle for longer
+  than a new `idle_client_timeout` or `idle_transaction_timeout`.
 - Another `host`, `port`, `password`, `auto_prepare`, `lazy_begin` or `pins` of a database makes new pools: clients go
   on with these from their next transaction, with their settings and prepared statements, and the old servers are closed
   when the transactions there have ended. In session mode a client keeps its server for as long as it stays, and so does

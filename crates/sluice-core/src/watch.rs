@@ -44,12 +44,16 @@ impl Watch {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Notes what the client has left undone now; gives the time at which to look at it, if that is not noted yet.
-    pub(crate) fn note(&mut self, now: Time, undone: Undone, limit: Duration) -> Option<Time> {
+    /// Notes what the client has left undone now, whether that has a limit or may get one.
+    pub(crate) fn note(&mut self, now: Time, undone: Undone) {
         let goes_on = self.undone == Some(undone) && undone == Undone::Message && self.bytes < PROGRESS_BYTES;
         if !goes_on {
             (self.undone, self.since, self.bytes) = (Some(undone), now, 0);
         }
+    }
+
+    /// Gives the time at which to look at what is noted, if that is not set yet.
+    pub(crate) fn look_after(&mut self, limit: Duration) -> Option<Time> {
         let deadline = self.since + limit;
         self.alarm.set(deadline).then_some(deadline)
     }

@@ -31,14 +31,20 @@ impl Engine {
         let Some(server) = self.servers.get(server) else { return };
         let Role::Serving(id) = server.role else { return };
         let Some(client) = self.clients.get_mut(id) else { return };
-        let limits = &self.snapshot.limits;
         client.watch.beneath = beneath(client, server);
-        let undone = undone(client, server);
-        let Some((undone, limit)) = undone.and_then(|undone| Some((undone, limit_of(limits, undone)?))) else {
-            client.watch.undone = None;
-            return;
-        };
-        if let Some(at) = client.watch.note(now, undone, limit) {
+        match undone(client, server) {
+            Some(undone) => client.watch.note(now, undone),
+            None => client.watch.undone = None,
+        }
+        self.look_at(id);
+    }
+
+    /// What a client has left undone is looked at when its time is over, if it has one.
+    fn look_at(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let limits = &self.snapshot.limits;
+        let Some(limit) = client.watch.undone.and_then(|undone| limit_of(limits, undone)) else { return };
+        if let Some(at) = client.watch.look_after(limit) {
             self.timers.push(at, Timer::Client(id, client.serial));
         }
         if let Some((at, _)) = beneath_due(client, limits)
@@ -48,14 +54,26 @@ impl Engine {
         }
     }
 
+    /// Other limits may count from now on, for what has been left undone before as well: its time does not begin anew.
+    pub(super) fn limits_change(&mut self, now: Time) {
+        for id in self.servers.ids(|server| matches!(server.role, Role::Serving(_))) {
+            self.watch_query(now, id);
+        }
+        for id in self.clients.ids(|_| true) {
+            self.look_at(id);
+            self.watch_rest(id);
+        }
+    }
+
     /// Bytes of a client have come that has no server.
     pub(super) fn watch_collected(&mut self, now: Time, id: ClientId) {
         let Some(client) = self.clients.get_mut(id) else { return };
         client.watch.beneath = None;
-        if !is_collected(client) {
+        if is_collected(client) {
+            client.watch.note(now, Undone::Message);
+            self.look_at(id);
+        } else {
             client.watch.undone = None;
-        } else if let Some(at) = client.watch.note(now, Undone::Message, self.snapshot.limits.client_message_timeout) {
-            self.timers.push(at, Timer::Client(id, client.serial));
         }
     }
 

@@ -35,10 +35,7 @@ impl Engine {
                 Role::Settling { .. } => {}
             }
         }
-        // Other limits may count for those who leave something undone.
-        for id in self.servers.ids(|server| matches!(server.role, Role::Serving(_))) {
-            self.watch(now, id);
-        }
+        self.limits_change(now);
         // In the order in which they have waited.
         let mut left: Vec<_> = self.clients.ids(is_left).into_iter().map(|id| (self.ticket(id), id)).collect();
         left.sort_by_key(|(ticket, _)| *ticket);

@@ -238,3 +238,58 @@ fn a_report_that_comes_before_a_clients_first_message_is_not_of_its_doing() {
     let heard = table.hears(server);
     assert!(heard.contains("'timezone',NULL") && heard.contains("P(sluice_1: SELECT 'x')"), "{heard}");
 }
+
+/// The time that both limits of clients who say nothing have from now on, or that they have none.
+fn limits_idle(table: &mut Table, seconds: Option<u64>) {
+    let limit = seconds.map(Duration::from_secs);
+    table.changes(|it| (it.limits.idle_client_timeout, it.limits.idle_transaction_timeout) = (limit, limit));
+    table.passes(Duration::from_millis(100));
+}
+
+fn session_mode() -> PoolSettings {
+    PoolSettings { sharing: Sharing { mode: PoolMode::Session, ..Sharing::default() }, ..one() }
+}
+
+#[test]
+fn another_limit_counts_for_those_who_say_nothing_already() {
+    // One that is idle, one that has only begun, and the same where they have a server.
+    for (settings, begin, error) in [
+        (one(), "", "E(57P05)"),
+        (one(), "BEGIN", "E(25P03)"),
+        (session_mode(), "", "E(57P05)"),
+        (session_mode(), "BEGIN", "E(25P03)"),
+        (one(), "BEGIN READ WRITE", "E(25P03)"),
+    ] {
+        for before in [None, Some(3600)] {
+            let (mut table, client, server) = seated(settings.clone());
+            if before.is_some() {
+                limits_idle(&mut table, before);
+            }
+            if !begin.is_empty() {
+                table.says(client, &query(begin));
+                if table.unread(server) > 0 {
+                    table.says(server, &answers("C(BEGIN) Z(T)"));
+                }
+                assert_eq!(table.hears(client), "C(BEGIN) Z(T)");
+            }
+            table.passes(Duration::from_secs(10));
+            limits_idle(&mut table, Some(15));
+            table.passes(Duration::from_millis(4_600));
+            assert!(!table.is_closed(client), "{begin:?} after {before:?}: too early");
+            table.passes(Duration::from_millis(400));
+            assert_eq!(table.hears(client), error, "{begin:?} after {before:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_that_is_raised_or_taken_away_ends_nobody_by_what_was_before() {
+    for (settings, after) in [(one(), Some(60)), (one(), None), (session_mode(), Some(60)), (session_mode(), None)] {
+        let (mut table, client, _) = seated(settings);
+        limits_idle(&mut table, Some(5));
+        table.passes(Duration::from_secs(4));
+        limits_idle(&mut table, after);
+        table.passes(Duration::from_secs(30));
+        assert!(!table.is_closed(client), "{after:?}");
+    }
+}
