@@ -76,7 +76,8 @@ The log says which of the two happened, and lists what has changed, without secr
   there. The figures of these pools begin anew, and those of the old ones are not shown.
 - Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
   as soon as they have no transaction open. A BEGIN with nothing behind it does not count as one.
-- The keys at the top of the file, except `proxy_protocol_from`, need a restart; a warning names those that differ.
+- Of the keys at the top of the file, `proxy_protocol_from`, `log_connections` and `log_disconnections` take effect at
+  once. The others need a restart; a warning names those that differ.
 
 In a terminal, SIGHUP means that the terminal was closed, and ends the service.
 ";
@@ -389,7 +390,7 @@ once for up to 5 s each:
 |---|---|
 | `/metrics` | the figures for Prometheus, always as OpenMetrics 1.0; totals are since the start |
 | `/healthz` | 200 while the process answers at all |
-| `/readyz` | 200, and 503 once a shutdown has begun: a sign for load balancers to send clients elsewhere. It does not check PostgreSQL: clients wait for that |
+| `/readyz` | 200, and 503 once a shutdown has begun, or while a `DRAIN` at the console lasts: a sign for load balancers to send clients elsewhere. It does not check PostgreSQL: clients wait for that |
 
 | metric | type | |
 |---|---|---|

@@ -2,7 +2,9 @@
 
 use std::{thread, time::Duration};
 
-use sluice_testkit::{Auth, Case, Database, Mode, PoolConfig, TestServer, becomes, matrix, raw::transcript};
+use sluice_testkit::{
+    Auth, Case, Database, Mode, PoolConfig, TestServer, becomes, matrix, port::free_port, raw::transcript,
+};
 
 use crate::{HOLD, SLUICE, config, database};
 
@@ -12,6 +14,7 @@ matrix!(transaction:
     users_come_and_go,
     a_configuration_that_can_not_be_is_not_gone_by,
     clients_go_on_where_the_database_has_moved,
+    keys_at_the_top_that_need_a_restart_are_named,
 );
 matrix!(session: a_session_stays_where_its_server_is);
 
@@ -36,6 +39,41 @@ fn another_size_counts_for_those_who_wait(case: Case) {
     });
     assert_eq!(holder.query("COMMIT"), "C(COMMIT) Z(I)");
     assert!(pool.reload(&config(case).size(2)).contains("nothing has changed"));
+}
+
+fn keys_at_the_top_that_need_a_restart_are_named(case: Case) {
+    let pool = config(case).workers(1).top("shutdown_grace = \"2s\"").start();
+    let sockets = tempfile::tempdir().unwrap();
+    let dir = format!("unix_socket_dir = \"{}\"", sockets.path().display());
+    let others = [
+        "shutdown_grace = \"3s\"",
+        "upgrade_grace = \"3s\"",
+        "tcp_user_timeout = \"3s\"",
+        "stats_period = \"1h\"",
+        "http_listen = [\"127.0.0.1:0\"]",
+        &dir,
+        "proxy_protocol_from = [\"10.0.0.1\"]",
+        "log_connections = true",
+        "log_disconnections = true",
+    ];
+    let changed = others.iter().fold(config(case).port(free_port()).workers(2), |config, line| config.top(line));
+    let words = pool.reload(&changed);
+    let named =
+        |line: &str| Some(line.split_once("  \"")?.1.split_once("\" has changed, which counts after")?.0.to_owned());
+    let expected = [
+        "listen",
+        "unix_socket_dir",
+        "workers",
+        "shutdown_grace",
+        "upgrade_grace",
+        "tcp_user_timeout",
+        "stats_period",
+        "http_listen",
+    ];
+    assert_eq!(words.lines().filter_map(named).collect::<Vec<_>>(), expected, "{words}");
+    for change in ["proxy_protocol_from: 10.0.0.1, was none", "log_connections: true", "log_disconnections: true"] {
+        assert!(words.contains(change), "{words}");
+    }
 }
 
 fn users_come_and_go(case: Case) {
