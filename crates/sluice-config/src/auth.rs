@@ -73,16 +73,13 @@ pub(crate) fn read(section: &Section<'_>, listen: &Listen) -> Auth {
     let (lookup, lookup_database) = lookup.unzip();
     let users_file = file.map(|(path, _)| path);
     let policy = match rules {
+        Some(rules) if only.is_some() => Policy::Rules(hba::for_known_users(&rules, known)),
         Some(rules) => Policy::Rules(rules),
         None if of_server.is_some() => Policy::ServerRules(None),
-        None if only.is_some() && method.value == Method::Trust => Policy::Rules(hba::trust()),
-        None => Policy::Method(method.value),
-    };
-    let policy = match policy {
-        Policy::Rules(rules) if only.is_some() => {
-            Policy::Rules(hba::for_known_users(&rules, std::mem::take(&mut known)))
+        None if only.is_some() && method.value == Method::Trust => {
+            Policy::TrustOfKnown(hba::for_known_users(&hba::trust(), known))
         }
-        policy => policy,
+        None => Policy::Method(method.value),
     };
     let known_users_only = only.is_some();
     Auth {

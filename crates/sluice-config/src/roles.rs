@@ -50,7 +50,7 @@ fn warn_of_trust(source: &Source<'_>, shared: &[Shared<'_>], policy: &Policy) {
             });
             source.warn_elsewhere(warnings.collect());
         }
-        Policy::Method(_) | Policy::ServerRules(_) => {}
+        Policy::Method(_) | Policy::TrustOfKnown(_) | Policy::ServerRules(_) => {}
     }
 }
 

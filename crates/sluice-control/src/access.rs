@@ -43,6 +43,8 @@ pub enum Policy {
     Method(Method),
     /// By the rules of a file.
     Rules(Arc<AccessRules>),
+    /// Nothing, of known users: rules that say so, which no file has.
+    TrustOfKnown(Arc<AccessRules>),
     /// By the rules of the server where secrets are looked up; `None` until they are known.
     ServerRules(Option<Arc<AccessRules>>),
 }
@@ -52,7 +54,7 @@ impl Policy {
     pub fn rules(&self) -> Option<&Arc<AccessRules>> {
         match self {
             Self::Method(_) | Self::ServerRules(None) => None,
-            Self::Rules(rules) | Self::ServerRules(Some(rules)) => Some(rules),
+            Self::Rules(rules) | Self::TrustOfKnown(rules) | Self::ServerRules(Some(rules)) => Some(rules),
         }
     }
 }

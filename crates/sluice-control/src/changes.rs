@@ -181,12 +181,16 @@ fn limits(found: &mut Differences, before: &Limits, now: &Limits) {
 fn access(found: &mut Differences, before: &Access, now: &Access) {
     let method = |access: &Access| match &access.policy {
         Policy::Method(method) => method.name(),
+        Policy::TrustOfKnown(_) => "trust, for known users only",
         Policy::Rules(_) => "by hba_file",
         Policy::ServerRules(_) => "by hba",
     };
     found.compare("auth.method", &method(before), &method(now));
     match (&before.policy, &now.policy) {
         (Policy::Rules(before), Policy::Rules(now)) => found.compare_secret("auth.hba_file", before, now),
+        (Policy::TrustOfKnown(before), Policy::TrustOfKnown(now)) => {
+            found.compare_secret("auth: known users", before, now);
+        }
         (Policy::ServerRules(before), Policy::ServerRules(now)) => {
             found.compare_secret("auth.hba: the server's rules", before, now);
         }

@@ -72,7 +72,8 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
 /// its own: nobody waits for that, and until it is done a first log-in takes a little longer.
 pub(crate) fn derive(hub: &Arc<Hub>, access: &Access) {
     let passwords = access.users.in_clear();
-    if passwords.is_empty() || matches!(access.policy, Policy::Method(Method::Trust | Method::Md5)) {
+    let is_asked = !matches!(access.policy, Policy::Method(Method::Trust | Method::Md5) | Policy::TrustOfKnown(_));
+    if passwords.is_empty() || !is_asked {
         return;
     }
     let hub = hub.clone();
@@ -126,7 +127,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, O
         password: look_up.password.clone(),
         query: look_up.query.clone(),
         asks_roles: match &config.auth.policy {
-            Policy::Method(_) => false,
+            Policy::Method(_) | Policy::TrustOfKnown(_) => false,
             Policy::Rules(rules) => rules.rules.needs_roles(),
             Policy::ServerRules(_) => true,
         },

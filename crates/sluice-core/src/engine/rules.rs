@@ -43,7 +43,9 @@ impl Engine {
             Policy::Method(method) => {
                 return Ok(Verdict::Asks(Demand { method: *method, certificate: Certificate::Fits }));
             }
-            Policy::Rules(rules) => return self.verdict_by(id, wish, &wish.database, rules, &rules.rules, roles),
+            Policy::Rules(rules) | Policy::TrustOfKnown(rules) => {
+                return self.verdict_by(id, wish, &wish.database, rules, &rules.rules, roles);
+            }
             Policy::ServerRules(Some(rules)) => rules,
             // A look-up on that server is answered when it has told its rules.
             Policy::ServerRules(None) if roles.is_none() => return Ok(Verdict::NeedsRoles),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sluice_control::{
     Snapshot,
-    access::Policy,
+    access::{Method, Policy},
     settings::{ClientLog, Limits, PoolSettings},
 };
 
@@ -134,6 +134,7 @@ fn flag(is_on: bool) -> String {
 fn auth_type(policy: &Policy) -> &'static str {
     match policy {
         Policy::Method(method) => method.name(),
+        Policy::TrustOfKnown(_) => Method::Trust.name(),
         Policy::Rules(_) | Policy::ServerRules(_) => "hba",
     }
 }

@@ -17,6 +17,7 @@ matrix!(transaction:
     its_tables_say_what_there_is,
     figures_count_what_clients_do,
     who_may_do_what,
+    trust_of_known_users_is_no_file_of_rules,
     clients_and_servers_are_listed_one_by_one,
     statements_are_counted_as_they_are_run,
     statements_are_shown_without_their_constants,
@@ -35,6 +36,25 @@ matrix!(transaction:
 /// A pool with a console for `boss`, and for `monitor` to look at.
 pub(crate) fn with_console(case: Case) -> PoolConfig {
     config(case).limit("[admin]\nusers = [\"boss\"]\nstats_users = [\"monitor\"]")
+}
+
+fn trust_of_known_users_is_no_file_of_rules(case: Case) {
+    // The first lines end the table [auth].
+    let known = |users: &str| {
+        let lines = format!("known_users_only = true\nusers_without_secret = [\"monitor\", {users}]\n");
+        with_console(case).section(&lines)
+    };
+    let pool = known("\"app\"").start();
+    let auth_type = |pool: &TestPool| row(pool, "CONFIG", "key", "auth_type").unwrap();
+    assert!(auth_type(&pool).starts_with("key=auth_type value=trust "), "{}", auth_type(&pool));
+    let words = pool.reload(&known("\"app\", \"bob\""));
+    assert!(words.contains("1 change\n") && words.contains("auth: known users changed"), "{words}");
+    let words = pool.reload(&with_console(case));
+    assert!(words.contains("auth.method: trust, was trust, for known users only"), "{words}");
+    let rules = Auth::Rules("local all all trust\nhost all all all trust\n".to_owned(), String::new(), Vec::new());
+    let words = pool.reload(&with_console(case).auth(rules));
+    assert!(words.contains("auth.method: by hba_file, was trust"), "{words}");
+    assert!(auth_type(&pool).starts_with("key=auth_type value=hba "), "{}", auth_type(&pool));
 }
 
 /// The first row of a table for which a column has that value, as `column=value` each.
