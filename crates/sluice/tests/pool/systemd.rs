@@ -23,6 +23,7 @@ matrix!(transaction:
     systemd_hears_what_it_does,
     a_socket_without_a_file_hears_it_too,
     a_worker_that_hangs_starves_the_watchdog,
+    a_watchdog_of_no_time_floods_no_log,
     passed_sockets_are_used,
     an_upgrade_keeps_passed_sockets_and_tells_the_new_process,
 );
@@ -118,6 +119,25 @@ fn a_worker_that_hangs_starves_the_watchdog(case: Case) {
     assert!(pool.log().contains("the watchdog is not fed: worker 1 has not come round"), "{}", pool.log());
     ptrace::detach(worker, None).unwrap();
     assert_eq!(systemd.hear(), ["WATCHDOG=1"]);
+}
+
+fn a_watchdog_of_no_time_floods_no_log(case: Case) {
+    let systemd = Systemd::new();
+    let start = |usec: &str| {
+        let pool = config(case).start_with(&[("NOTIFY_SOCKET", &*systemd.path()), ("WATCHDOG_USEC", usec)], Vec::new());
+        assert_eq!(systemd.hear()[0], "READY=1");
+        pool
+    };
+    let pool = start("0");
+    assert!(systemd.hear_for(Duration::from_millis(300)).is_empty());
+    assert_eq!(pool.log().matches("no watchdog is fed: WATCHDOG_USEC=0 makes no sense").count(), 1, "{}", pool.log());
+    drop(pool);
+    assert_eq!(systemd.hear()[0], "STOPPING=1");
+    let pool = start("1");
+    let fed = systemd.hear_for(Duration::from_secs(1)).len();
+    assert!((1..=21).contains(&fed), "{fed} times");
+    // A machine that has much to do may be late.
+    assert!(pool.log().matches("watchdog").count() <= 1, "{}", pool.log());
 }
 
 fn thread_of(pid: u32, name: &str) -> i32 {
