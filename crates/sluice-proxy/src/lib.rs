@@ -42,4 +42,4 @@ pub use log::is_unseen;
 pub use open_files::OpenFiles;
 pub use pulse::{Pulse, Silent};
 pub use service::{Service, StartError, forbid_core_dumps};
-pub use successor::{Bequest, NotReady, Successor};
+pub use successor::{Bequest, GivesUp, NotReady, Successor};

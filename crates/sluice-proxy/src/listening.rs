@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     thread,
@@ -241,9 +241,11 @@ impl Listening {
         }
     }
 
-    /// Closes them, and removes the files of those that were opened by ourselves.
+    /// Closes them, and removes the files of those that were opened by ourselves. Nobody listens at these any more,
+    /// whoever has them by a start that came to nothing.
     pub(crate) fn close(self) {
         for listener in self.listeners.iter().filter(|it| it.kind.is_own()) {
+            let _ = SockRef::from(&listener.socket).shutdown(Shutdown::Both);
             if let Some(path) = listener.place.path() {
                 let _ = fs::remove_file(path);
             }

@@ -14,12 +14,17 @@
 use std::{
     fmt,
     io::{self, Read, Write},
+    net::Shutdown,
     os::{
         fd::{OwnedFd, RawFd},
         unix::net::UnixStream,
     },
     path::PathBuf,
     process::{Child, Command, ExitStatus},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -64,6 +69,9 @@ pub enum NotReady {
     /// It takes too long.
     #[error("it was not ready after {0:?}, and was ended")]
     Late(Duration),
+    /// This process ends, and has ended it.
+    #[error("it was ended, as this process is")]
+    GivenUp,
     /// It says something that no version of this program says, or the system refuses something.
     #[error("{0}")]
     Failed(io::Error),
@@ -73,6 +81,22 @@ pub enum NotReady {
 pub struct Successor {
     child: Child,
     channel: UnixStream,
+    is_given_up: Arc<AtomicBool>,
+}
+
+/// A means to give up a successor while another thread waits for it.
+#[derive(Debug)]
+pub struct GivesUp {
+    channel: UnixStream,
+    is_given_up: Arc<AtomicBool>,
+}
+
+impl GivesUp {
+    /// Whoever waits for it ends it at once.
+    pub fn give_up(self) {
+        self.is_given_up.store(true, Ordering::Release);
+        let _ = self.channel.shutdown(Shutdown::Both);
+    }
 }
 
 impl Successor {
@@ -93,7 +117,12 @@ impl Successor {
         // They name this process.
         command.env_remove("LISTEN_PID").env_remove("WATCHDOG_PID");
         // Its end of the channel is closed here with the command.
-        Ok(Self { child: command.spawn()?, channel })
+        Ok(Self { child: command.spawn()?, channel, is_given_up: Arc::default() })
+    }
+
+    /// The means to give it up.
+    pub fn gives_up(&self) -> io::Result<GivesUp> {
+        Ok(GivesUp { channel: self.channel.try_clone()?, is_given_up: self.is_given_up.clone() })
     }
 
     /// Its process id.
@@ -104,8 +133,13 @@ impl Successor {
     /// Waits until it listens. One that does not in that time is ended.
     pub fn wait_until_ready(&mut self, within: Duration) -> Result<(), NotReady> {
         let Err(error) = self.hear_ready(within) else { return Ok(()) };
+        if self.is_given_up.load(Ordering::Acquire) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            return Err(NotReady::GivenUp);
+        }
         if error.kind() == io::ErrorKind::UnexpectedEof {
-            return Err(self.end().map_or_else(NotReady::Failed, NotReady::Ended));
+            return Err(self.wait_for_end().map_or_else(NotReady::Failed, NotReady::Ended));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -114,7 +148,7 @@ impl Successor {
     }
 
     /// Waits for the end of a process that has closed the channel: it may have something to say yet.
-    fn end(&mut self) -> io::Result<ExitStatus> {
+    fn wait_for_end(&mut self) -> io::Result<ExitStatus> {
         let begin = Instant::now();
         while begin.elapsed() < END_TIME_MAX {
             if let Some(status) = self.child.try_wait()? {
@@ -134,6 +168,13 @@ impl Successor {
     /// Whether it has ended. Asked now and then, so that its last trace goes away with it.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Has it end, which is not to take over, and waits for that.
+    pub fn end(mut self) {
+        // Then it knows that there is nobody to take over from.
+        let _ = self.channel.shutdown(Shutdown::Both);
+        let _ = self.wait_for_end();
     }
 
     /// Tells it that it is alone from now on.

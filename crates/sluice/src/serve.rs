@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use sluice_proxy::{Inherited, Predecessor, Pulse, Service, Successor};
+use sluice_proxy::{GivesUp, Inherited, Predecessor, Pulse, Service, Successor};
 
 use crate::{
     signals::{Signals, Wake},
@@ -99,9 +99,8 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     let systemd = Systemd::default();
     systemd.ready(&pool.status());
     systemd.watch(pool.pulse());
-    let is_upgrading = false;
     let mut serving =
-        Serving { signals: &signals, systemd: &systemd, program, predecessor, is_upgrading, successor: None };
+        Serving { signals: &signals, systemd: &systemd, program, predecessor, starting: None, successor: None };
     let end = serving.until_the_end(&mut pool);
     tracing::info!("stopping: {}", end.reason());
     systemd.stopping("Stopping: transactions may finish");
@@ -149,7 +148,8 @@ struct Serving<'a> {
     systemd: &'a Systemd,
     program: Program,
     predecessor: Option<Predecessor>,
-    is_upgrading: bool,
+    /// The successor that is being started.
+    starting: Option<GivesUp>,
     /// Kept to the end, by which it knows that cancels for clients here need to be passed on no more.
     successor: Option<Successor>,
 }
@@ -163,11 +163,14 @@ impl Serving<'_> {
                 Wake::Upgrade => self.upgrade(pool),
                 Wake::Upgraded(Ok(successor)) => return self.hand_over(pool, successor),
                 Wake::Upgraded(Err(error)) => {
-                    self.is_upgrading = false;
+                    self.starting = None;
                     pool.service.keep_bequest();
                     tracing::error!("{}", upgrade::not_taken_over(&error));
                 }
-                Wake::Signal | Wake::Down(_) | Wake::End => return End::Signal,
+                Wake::Signal | Wake::Down(_) | Wake::End => {
+                    self.give_up();
+                    return End::Signal;
+                }
             }
         }
     }
@@ -183,7 +186,7 @@ impl Serving<'_> {
 
     /// Starts another process in the place of this one.
     fn upgrade(&mut self, pool: &mut Pool) {
-        if self.is_upgrading {
+        if self.starting.is_some() {
             tracing::warn!("a new process is being started already");
             return;
         }
@@ -193,14 +196,36 @@ impl Serving<'_> {
         }
         let bequest = pool.service.bequest();
         match bequest.and_then(|bequest| self.program.start(bequest, self.signals.sender())) {
-            Ok(pid) => {
-                self.is_upgrading = true;
+            Ok((pid, gives_up)) => {
+                self.starting = Some(gives_up);
                 tracing::info!("starting {} again, as process {pid}", self.program.path().display());
             }
             Err(error) => {
                 pool.service.keep_bequest();
                 tracing::error!("{} can't be started again: {error}", self.program.path().display());
             }
+        }
+    }
+
+    /// This process is to end: so is one that is being started in its place, which nobody would know of.
+    fn give_up(&mut self) {
+        let Some(starting) = self.starting.take() else { return };
+        starting.give_up();
+        let mut is_hasty = false;
+        loop {
+            match self.signals.wait() {
+                Wake::Upgraded(outcome) => {
+                    // It may have been ready a moment before.
+                    let _ = outcome.map(Successor::end);
+                    tracing::info!("the process that was being started in the place of this one has ended");
+                    break;
+                }
+                Wake::Signal => is_hasty = true,
+                Wake::Reload | Wake::Upgrade | Wake::Down(_) | Wake::End => {}
+            }
+        }
+        if is_hasty {
+            self.signals.signal_again();
         }
     }
 

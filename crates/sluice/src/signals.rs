@@ -119,6 +119,12 @@ impl Signals {
         }
     }
 
+    /// A signal that was heard is to be heard once more.
+    pub(crate) fn signal_again(&self) {
+        // The receiver is ours.
+        let _ = self.sender.send(Wake::Signal);
+    }
+
     /// Ends a [`Signals::wait_again`].
     pub(crate) fn end(&self) {
         // The receiver is ours.

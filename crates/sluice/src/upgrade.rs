@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use sluice_proxy::{Bequest, NotReady, Successor};
+use sluice_proxy::{Bequest, GivesUp, NotReady, Successor};
 
 use crate::signals::Wake;
 
@@ -35,18 +35,18 @@ impl Program {
     }
 
     /// Starts it anew, and says by `done` whether it listens.
-    pub(crate) fn start(&self, bequest: Bequest, done: Sender<Wake>) -> io::Result<u32> {
+    pub(crate) fn start(&self, bequest: Bequest, done: Sender<Wake>) -> io::Result<(u32, GivesUp)> {
         let mut command = Command::new(&self.path);
         command.arg0(env::args_os().next().unwrap_or_default()).args(&self.arguments);
         let mut successor = Successor::start(command, bequest)?;
-        let pid = successor.pid();
+        let (pid, gives_up) = (successor.pid(), successor.gives_up()?);
         let wait = move || {
             let outcome = successor.wait_until_ready(READY_TIME_MAX).map(|()| successor);
-            // This process may be ending, and then the new one finds itself alone, and ends too.
+            // This process may have ended without it, and then the new one finds itself alone, and ends too.
             let _ = done.send(Wake::Upgraded(outcome));
         };
         thread::Builder::new().name("upgrade".to_owned()).spawn(wait)?;
-        Ok(pid)
+        Ok((pid, gives_up))
     }
 
     /// The file that is started.

@@ -1,17 +1,22 @@
 //! SIGUSR2: a new process takes over from the one that runs, and no client is refused.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    os::unix::fs::{PermissionsExt, symlink},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use sluice_testkit::{Auth, Case, Raw, Script, TestPool, eventually, matrix, port::free_port, proc, raw::transcript};
+use sluice_testkit::{
+    Auth, Case, PoolConfig, Raw, Script, TestPool, TestServer, eventually, matrix, port::free_port, proc,
+    raw::transcript,
+};
 use sluice_wire::startup::{self, ProtocolVersion};
 
-use crate::{HOLD, config, database};
+use crate::{HOLD, SLUICE, config, database};
 
 matrix!(both_modes: clients_stay_until_they_leave);
 matrix!(transaction:
@@ -22,6 +27,7 @@ matrix!(transaction:
     the_new_process_goes_by_the_new_configuration,
     nobody_waits_where_nobody_listens,
     a_made_up_user_is_asked_the_same_by_the_new_process,
+    an_end_amid_an_upgrade_leaves_nothing_behind,
 );
 
 const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
@@ -226,6 +232,34 @@ fn a_made_up_user_is_asked_the_same_by_the_new_process(case: Case) {
         assert_eq!(all(&pool), before);
     }
     pool.connect("app", Some("secret"), &database.name).unwrap();
+}
+
+fn an_end_amid_an_upgrade_leaves_nothing_behind(case: Case) {
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("sluice");
+    symlink(SLUICE, &program).unwrap();
+    let server = TestServer::shared(case.version);
+    let mut pool = PoolConfig::new(&program, case, server).start();
+    let address = pool.address();
+    // One whose start takes long, by a process of its own, which has the sockets as well.
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, format!("#!/bin/sh\nsleep 5\nexec {SLUICE} \"$@\"\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    pool.signal(proc::Kind::SIGUSR2);
+    eventually("a new process is started", || pool.log().contains(" again, as process "));
+    let log = pool.log();
+    let (_, rest) = log.split_once(" again, as process ").unwrap();
+    let new: u32 = rest.lines().next().unwrap().parse().unwrap();
+    // It sleeps by then.
+    thread::sleep(Duration::from_millis(200));
+    let begin = Instant::now();
+    pool.signal(proc::Kind::SIGTERM);
+    assert!(pool.wait().success());
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(!proc::is_alive(new), "{}", pool.log());
+    let error = TcpStream::connect(address).expect_err("nobody listens");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    PoolConfig::new(SLUICE, case, server).port(address.port()).start();
 }
 
 /// The old process, which has a client yet, keeps no socket at which others would wait in vain.
