@@ -93,7 +93,7 @@ fn behind_colon(said: &str) -> String {
 }
 
 /// PostgreSQL's own words, without the driver's.
-pub(crate) fn words(error: &postgres::Error) -> String {
+pub fn words(error: &postgres::Error) -> String {
     match error.as_db_error() {
         Some(answer) => {
             let hint = answer.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();

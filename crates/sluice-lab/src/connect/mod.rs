@@ -28,7 +28,7 @@ use sluice_tls::{ClientTls, SslMode as Mode};
 
 pub use self::options::parameter;
 use self::options::{Options, REFUSED_VARIABLES, is_uri, quoted};
-use crate::error::words;
+pub use crate::error::words;
 
 /// Directories in which a server's socket is looked for: Debian's place, then PostgreSQL's own.
 const SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
@@ -302,6 +302,11 @@ impl Dsn {
     }
 
     fn refused(&self, error: &postgres::Error) -> ConnectError {
+        // A pool says itself which of its keys it is about.
+        if let Some((message, hint)) = error.as_db_error().and_then(|it| Some((it.message(), it.hint()?))) {
+            let (why, remedy) = (message.to_owned(), hint.to_owned());
+            return ConnectError::Refused { target: self.to_string(), why, remedy };
+        }
         let why = words(error);
         let remedy = match error.code() {
             Some(&SqlState::INVALID_PASSWORD) => self.password_remedy(),

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use postgres::{Client, SimpleQueryMessage, SimpleQueryRow, error::SqlState};
+use sluice_lab::connect::words;
 
 /// Its figures.
 #[derive(Debug, Clone)]
@@ -47,8 +48,8 @@ pub(super) struct Statement {
 pub(super) enum ReadError {
     #[error("it is no admin console")]
     NoConsole,
-    #[error("{0}")]
-    Lost(#[from] postgres::Error),
+    #[error("SHOW {of}: {}", words(.source))]
+    Lost { of: &'static str, source: postgres::Error },
     #[error("SHOW {0} has no {1}")]
     Column(&'static str, &'static str),
 }
@@ -111,7 +112,7 @@ impl Rows {
         let messages = client.simple_query(&format!("SHOW {of}")).map_err(|error| match error.code() {
             // PostgreSQL itself knows no such parameter.
             Some(&SqlState::UNDEFINED_OBJECT) => ReadError::NoConsole,
-            _ => ReadError::Lost(error),
+            _ => ReadError::Lost { of, source: error },
         })?;
         let row = |message| match message {
             SimpleQueryMessage::Row(row) => Some(row),

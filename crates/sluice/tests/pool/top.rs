@@ -4,7 +4,15 @@ use std::{process::Command, thread, time::Duration};
 
 use sluice_testkit::{Case, matrix};
 
-use crate::{SLUICE, config, database};
+use crate::{SLUICE, config, database, pgbouncer::PgBouncer};
+
+#[test]
+fn a_console_that_lacks_something_is_told_in_its_own_words() {
+    let Some(bouncer) = PgBouncer::start() else { return };
+    let console = format!("host=127.0.0.1 port={} user=boss dbname=pgbouncer sslmode=disable", bouncer.address.port());
+    let (success, _, errors) = top(&["-n", "1", &console]);
+    assert!(!success && errors.contains("SHOW STATEMENTS: invalid command 'SHOW STATEMENTS'"), "{errors}");
+}
 
 matrix!(transaction: a_page_says_what_goes_on, what_is_no_console_is_told);
 
@@ -48,4 +56,10 @@ fn what_is_no_console_is_told(case: Case) {
     assert!(!success && errors.contains("that database is no admin console of a pool"), "{errors}");
     let (success, _, errors) = top(&["-n", "1", &dsn(1)]);
     assert!(!success && errors.contains("127.0.0.1"), "{errors}");
+    // The pool's own advice, and none about roles of PostgreSQL's.
+    let pool = config(case).section("[admin]\nusers = [\"boss\"]\n").start();
+    let console = format!("host=127.0.0.1 port={} user=app dbname=pgbouncer sslmode=disable", pool.address().port());
+    let (success, _, errors) = top(&["-n", "1", &console]);
+    assert!(!success && errors.contains("user \"app\" may not use the admin console\n"), "{errors}");
+    assert!(errors.contains("under [admin] in the pool's configuration") && !errors.contains("pg_hba"), "{errors}");
 }
