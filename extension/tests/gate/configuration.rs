@@ -14,7 +14,7 @@ fn reported(session: &mut Session) -> Option<u32> {
     let messages = session.talk(&Script::new().query("SELECT 1"));
     let reports = messages.iter().filter(|message| message.tag == backend::PARAMETER_STATUS);
     let read = reports.map(|message| read_parameter_status(&message.body).unwrap());
-    read.filter(|(name, _)| *name == "sluice.configuration").map(|(_, count)| count.parse().unwrap()).last()
+    read.filter(|(name, _)| *name == "sluice.configuration").map(|(_, count)| count.parse().unwrap()).next_back()
 }
 
 fn reloads_are_counted(version: Version) {
