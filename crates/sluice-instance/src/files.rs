@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Files that appear whole or not at all, and those that may not be there.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -18,6 +18,15 @@ pub(crate) enum Owner<'a> {
     Postgres(&'a RunAs),
 }
 
+/// What was done to a file, or read from it; `None` where there is no such file.
+pub(crate) fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes a file that only its owner can read (mode 0600), by way of a temporary one beside it and a rename.
 ///
 /// A symbolic link that somebody put in the file's place is replaced, never followed: root writes into folders that
@@ -26,10 +35,7 @@ pub(crate) fn write_private(path: &Path, contents: &[u8], owner: Owner<'_>) -> i
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
     let temporary = path.with_file_name(name);
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_there(fs::remove_file(&temporary))?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = write_all(&mut file, contents, owner).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {

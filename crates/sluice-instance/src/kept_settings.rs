@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 
 use serde_json::{Map, Value, json};
 
-use crate::files::{self, Owner};
+use crate::files::{self, Owner, if_there};
 
 /// The file's name in the instance's directory.
 const NAME: &str = "cluster-settings.json";
@@ -78,10 +78,7 @@ impl KeptSettings {
 
     /// Forgets them: a cluster has them now.
     pub(crate) fn remove(root: &Path) -> io::Result<()> {
-        match fs::remove_file(root.join(NAME)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        if_there(fs::remove_file(root.join(NAME))).map(drop)
     }
 
     /// The parameters of PostgreSQL, as lines of a configuration file.
@@ -131,11 +128,8 @@ impl KeptSettings {
 }
 
 fn read(path: &Path) -> io::Result<Option<Map<String, Value>>> {
-    match fs::read_to_string(path) {
-        Ok(text) => serde_json::from_str(&text).map(Some).map_err(io::Error::other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let text = if_there(fs::read_to_string(path))?;
+    text.map(|text| serde_json::from_str(&text)).transpose().map_err(io::Error::other)
 }
 
 fn parameters_mut(settings: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {

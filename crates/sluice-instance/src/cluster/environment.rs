@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     diagnosis::Tail,
     event::{Event, Observer},
+    files::if_there,
     run_as::RunAs,
 };
 
@@ -159,10 +160,8 @@ impl Environment {
             let path = path.to_owned();
             move |source| EnvironmentError::Io { what, path, source }
         };
-        match fs::remove_dir_all(&new.dir) {
-            Ok(()) => observer.event(Event::RemovedLeftover { path: new.dir.clone() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(io("remove", &new.dir)(source)),
+        if if_there(fs::remove_dir_all(&new.dir)).map_err(io("remove", &new.dir))?.is_some() {
+            observer.event(Event::RemovedLeftover { path: new.dir.clone() });
         }
         observer.event(Event::MakingEnvironment { path: self.dir.clone() });
         let made = new.fill(python).and_then(|()| {

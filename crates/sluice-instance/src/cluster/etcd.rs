@@ -16,7 +16,7 @@ use std::{
 use nix::sys::signal::Signal;
 
 use super::{error::ClusterError, rest::Api, state::MemberPorts, tls::TlsFiles};
-use crate::run_as::RunAs;
+use crate::{files::if_there, run_as::RunAs};
 
 /// Debian's place, then `PATH`.
 const PROGRAM: &str = "/usr/bin/etcd";
@@ -70,10 +70,8 @@ pub(super) fn set_aside(dir: &Path) -> Result<(), ClusterError> {
     if has_data(dir) || !left.exists() {
         return Ok(());
     }
-    match fs::remove_dir_all(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &aside)(error)),
-        _ => fs::rename(&left, &aside).map_err(ClusterError::io("set aside", &left)),
-    }
+    if_there(fs::remove_dir_all(&aside)).map_err(ClusterError::io("remove", &aside))?;
+    fs::rename(&left, &aside).map_err(ClusterError::io("set aside", &left))
 }
 
 /// Errors that are shown of a log, in lines.

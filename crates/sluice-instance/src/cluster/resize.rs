@@ -20,7 +20,7 @@ use crate::{
     binaries::Binaries,
     data_dir::{self, DataDirError, DataDirSpec},
     event::{Event, Observer},
-    files::{self, Owner},
+    files::{self, Owner, if_there},
     kept_settings::{KeptSettings, PATRONIS},
     pid_file::{self, Runner},
 };
@@ -176,10 +176,7 @@ fn unmanage(pgdata: &Path) -> Result<(), ClusterError> {
         fs::rename(&base, &conf).map_err(ClusterError::io("move", &base))?;
     }
     let dynamic = pgdata.join(PATRONIS);
-    match fs::remove_file(&dynamic) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &dynamic)(error)),
-        _ => Ok(()),
-    }
+    if_there(fs::remove_file(&dynamic)).map(drop).map_err(ClusterError::io("remove", &dynamic))
 }
 
 /// Removes what etcd knew, by which another node could be made the leader: it is behind from now on.
@@ -192,10 +189,7 @@ fn dissolve(root: &Path, state: &mut State) -> Result<(), ClusterError> {
 }
 
 fn remove(path: &Path) -> Result<(), ClusterError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", path)(error)),
-        _ => Ok(()),
-    }
+    if_there(fs::remove_dir_all(path)).map(drop).map_err(ClusterError::io("remove", path))
 }
 
 fn clear_earlier(root: &Path, observer: &dyn Observer) {

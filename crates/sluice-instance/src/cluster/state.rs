@@ -10,7 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::ClusterError;
-use crate::files::{self, Owner};
+use crate::files::{self, Owner, if_there};
 
 /// The file's name in the instance's directory.
 pub(crate) const NAME: &str = "cluster.json";
@@ -61,11 +61,8 @@ impl State {
     /// Reads the file; `None` if there is none.
     pub(super) fn read(root: &Path) -> Result<Option<Self>, ClusterError> {
         let path = root.join(NAME);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(ClusterError::io("read", &path)(source)),
-        };
+        let text = if_there(fs::read_to_string(&path)).map_err(ClusterError::io("read", &path))?;
+        let Some(text) = text else { return Ok(None) };
         let bad = |why: String| ClusterError::BadFile { path: path.clone(), why };
         let state: Self = serde_json::from_str(&text).map_err(|error| {
             bad(format!("{error}\nput back what sluice had written there: the nodes find each other by it"))

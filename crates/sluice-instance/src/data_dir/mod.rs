@@ -29,6 +29,7 @@ pub use self::error::DataDirError;
 use crate::{
     binaries::Binaries,
     event::Observer,
+    files::if_there,
     pid_file::{self, Runner},
     run_as::RunAs,
     socket_dir,
@@ -346,18 +347,15 @@ enum Found {
 }
 
 fn look_at(pgdata: &Path) -> Result<Found, DataDirError> {
-    match fs::read_to_string(pgdata.join("PG_VERSION")) {
-        Ok(text) => return Ok(Found::Cluster { major: text.trim().to_owned() }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => return Err(DataDirError::io("read", &pgdata.join("PG_VERSION"), source)),
+    let version = pgdata.join("PG_VERSION");
+    let text = if_there(fs::read_to_string(&version)).map_err(|source| DataDirError::io("read", &version, source))?;
+    if let Some(text) = text {
+        return Ok(Found::Cluster { major: text.trim().to_owned() });
     }
-    match fs::read_dir(pgdata) {
-        Ok(mut entries) => match entries.next() {
-            None => Ok(Found::Nothing),
-            Some(_) => Err(DataDirError::NotPgData { path: pgdata.to_owned() }),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
-        Err(source) => Err(DataDirError::io("read", pgdata, source)),
+    let entries = if_there(fs::read_dir(pgdata)).map_err(|source| DataDirError::io("read", pgdata, source))?;
+    match entries.and_then(|mut entries| entries.next()) {
+        None => Ok(Found::Nothing),
+        Some(_) => Err(DataDirError::NotPgData { path: pgdata.to_owned() }),
     }
 }
 

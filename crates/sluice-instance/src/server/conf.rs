@@ -5,7 +5,7 @@ use std::{fs, io};
 use super::{PostgresConfig, StartError};
 use crate::{
     data_dir::{DataDir, POOL_SECRET},
-    files::{self, Owner},
+    files::{self, Owner, if_there},
     kept_settings::KeptSettings,
     secret::Password,
 };
@@ -33,21 +33,16 @@ pub(super) fn write(config: &PostgresConfig) -> Result<(), StartError> {
 /// no more.
 fn remove_old_pool_secret(data_dir: &DataDir) -> Result<(), StartError> {
     let path = data_dir.pgdata().join(POOL_SECRET);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(StartError::io(format!("remove {}", path.display()), error))
-        }
-        _ => Ok(()),
-    }
+    let removed = if_there(fs::remove_file(&path));
+    removed.map(drop).map_err(|error| StartError::io(format!("remove {}", path.display()), error))
 }
 
 /// Reads the secret, or makes it. It stays what it is: the pool, which has read it, goes on when PostgreSQL is started
 /// again.
 pub(crate) fn pool_secret(data_dir: &DataDir) -> io::Result<String> {
     let path = data_dir.root().join(POOL_SECRET);
-    match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        read => return read,
+    if let Some(secret) = if_there(fs::read_to_string(&path))? {
+        return Ok(secret);
     }
     let secret = Password::random().map_err(|error| io::Error::other(error.to_string()))?;
     let line = format!("{}\n", secret.expose());

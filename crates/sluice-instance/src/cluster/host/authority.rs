@@ -26,7 +26,10 @@ use super::{
     super::{rest, tls::TlsFiles},
     certificates,
 };
-use crate::certificate::{BEFORE, LIFETIME};
+use crate::{
+    certificate::{BEFORE, LIFETIME},
+    files::if_there,
+};
 
 /// The authority's name, by which certificates say who has signed them.
 const AUTHORITY: &str = "sluice node authority";
@@ -193,10 +196,8 @@ fn bundle(dir: &Path, authority: &Authority, name: &str, addresses: &[IpAddr]) -
     if is_new {
         // Whole or not at all: what an interrupted run has left is no bundle.
         let half = dir.join(format!("{name}.new"));
-        match fs::remove_dir_all(&half) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &half)(error)),
-            _ => make_dir(&half)?,
-        }
+        if_there(fs::remove_dir_all(&half)).map_err(io_error("remove", &half))?;
+        make_dir(&half)?;
         let mut params = params(names.clone(), name)?;
         // It is worth nothing behind that.
         params.not_after = authority.end.min(SystemTime::now() + LIFETIME).into();

@@ -4,7 +4,7 @@
 //! what was acknowledged, so what such data have more is not missed. Data on a later timeline than the primary's, further
 //! on the same one, or on one that began elsewhere in the log, were written outside of the cluster.
 
-use std::{fs, io, path::Path};
+use std::{fs, path::Path};
 
 use sluice_config::NodeConfig;
 
@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     data_dir::DataDir,
+    files::if_there,
     pid_file::{self, Runner},
 };
 
@@ -86,10 +87,7 @@ pub(super) fn mark_copy(node: &Node) -> Result<(), ClusterError> {
 /// Notes that the data are whole.
 pub(super) fn unmark_copy(node: &Node) -> Result<(), ClusterError> {
     let path = node.home.join(MARK);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ClusterError::io("remove", &path)(error)),
-        _ => Ok(()),
-    }
+    if_there(fs::remove_file(&path)).map(drop).map_err(ClusterError::io("remove", &path))
 }
 
 /// Removes a copy that was interrupted: its control file would have come last. Says whether there was one.

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 use super::super::control::lsn;
+use crate::files::if_there;
 
 /// By timeline, the place at which it was left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,11 +13,8 @@ pub(super) struct History(BTreeMap<u64, u64>);
 impl History {
     /// Of data on `timeline`; the first has no file.
     pub(super) fn of_data(pgdata: &Path, timeline: u64) -> io::Result<Self> {
-        match fs::read_to_string(pgdata.join(format!("pg_wal/{timeline:08X}.history"))) {
-            Ok(text) => Ok(Self::from_file(&text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
-        }
+        let text = if_there(fs::read_to_string(pgdata.join(format!("pg_wal/{timeline:08X}.history"))))?;
+        Ok(Self::from_file(&text.unwrap_or_default()))
     }
 
     /// Lines of a timeline, a place and a reason; others are remarks.
@@ -53,7 +51,7 @@ mod tests {
     fn a_file_and_patronis_answer_say_the_same() {
         let file = History::from_file(FILE);
         assert_eq!(file.0, [(1, 0x300_0148), (2, 0x1_0000_00a0)].into());
-        let answer = br#"[[1, 50332056, "no recovery target specified", "2026-11-28T09:00:00+00:00", "node2"], [2, 4294967456]]"#;
+        let answer = br#"[[1, 50331976, "no recovery target specified", "2026-11-28T09:00:00+00:00", "node2"], [2, 4294967456]]"#;
         assert_eq!(History::of_cluster(answer), Some(file));
         assert_eq!(History::of_cluster(b"[]"), Some(History::default()));
         assert_eq!(History::of_cluster(b"[[1]]"), None);

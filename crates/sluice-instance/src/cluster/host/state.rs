@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sluice_config::NodeConfig;
 
 use super::super::error::ClusterError;
-use crate::files::{self, Owner};
+use crate::files::{self, Owner, if_there};
 
 /// The file's name in the host's directory.
 pub(super) const NAME: &str = "host.json";
@@ -43,11 +43,8 @@ impl HostState {
     /// Reads the file; `None` if there is none.
     pub(crate) fn read(root: &Path) -> Result<Option<Self>, ClusterError> {
         let path = root.join(NAME);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(ClusterError::io("read", &path)(source)),
-        };
+        let text = if_there(fs::read_to_string(&path)).map_err(ClusterError::io("read", &path))?;
+        let Some(text) = text else { return Ok(None) };
         serde_json::from_str(&text).map(Some).map_err(|error| ClusterError::BadFile {
             why: format!("{error}\nput back what sluice had written there, or remove it: the host then joins anew"),
             path,
