@@ -1,14 +1,11 @@
 //! A member of etcd whose data vanish while it runs: it has forgotten how it voted, and must never vote again as the one
 //! that it was.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, thread};
 
 use sluice_testkit::{eventually, proc};
 
 use crate::{GOING_ON, hosts::Hosts, programs::Program};
-
-/// Patroni writes that often, at the least.
-const LOOP_WAIT: Duration = Duration::from_secs(10);
 
 /// The host's own member is taken out and added anew; its PostgreSQL goes on meanwhile.
 pub(crate) fn joins_anew(hosts: &Hosts, host: usize) {
@@ -23,9 +20,8 @@ pub(crate) fn joins_anew(hosts: &Hosts, host: usize) {
 /// The host on which the cluster began, alone: it begins no second one, and joins again when the others are there.
 pub(crate) fn begins_no_second(hosts: &Hosts, first: usize) {
     let others = || (0..3).filter(|host| *host != first);
-    // That all three vote is on the others' disks with whatever Patroni writes next. Killed before, they would wait for the
-    // one that has lost its data.
-    thread::sleep(LOOP_WAIT + 3 * GOING_ON);
+    // Once that all three vote has come to the others' disks, behind which something is written.
+    thread::sleep(GOING_ON);
     others().for_each(|host| hosts.kill(host));
     lose(hosts, first);
     hosts.wait_said(first, "no other member of etcd answers");

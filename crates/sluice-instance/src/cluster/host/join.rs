@@ -25,6 +25,9 @@ use crate::{diagnosis, event::Event};
 /// The pause behind what the others have been asked to change, so that they know each other to be well again.
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
 
+/// The time of the lease that is made to have something written: any will do.
+const VOTE_LEASE_SECONDS: u32 = 1;
+
 /// The part of the end of etcd's log that is searched for errors, in bytes: a panic of it is long.
 const LOG_BYTES: u64 = 64 * 1024;
 
@@ -293,10 +296,15 @@ impl Host {
         ClusterError::EtcdFails { log, said: etcd::errors(&end), remedy }
     }
 
-    /// Has the others give it its vote, which it may cast from that moment on.
+    /// Has the others give it its vote, which it may cast from that moment on. That it has it is on a member's disk with
+    /// the entry of etcd's log behind it: one is made, since Patroni may write nothing for long. Those that are killed
+    /// before that would wait for a majority as it was.
     fn promote(&self, others: &EtcdClient, id: u64) -> io::Result<()> {
         self.has_joined.store(true, Ordering::Release);
-        others.promote_member(id)
+        others.promote_member(id)?;
+        // Where it fails, whatever is written next does the same.
+        let _ = others.grant(VOTE_LEASE_SECONDS);
+        Ok(())
     }
 
     /// That step, if etcd is this cluster's, and the data and the programs here are, as far as the others can say: for
