@@ -50,9 +50,15 @@ impl Replies {
         self.queue.iter().any(|expected| !matches!(expected, Expected::Own(_)) && !expected.is_of_own_batch())
     }
 
-    /// Whether a query of Sluice's own is among what is owed.
-    pub fn have_own(&self) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Own(_)))
+    /// Whether a query of Sluice's own is owed, beside one ahead of all else that reports the client's address.
+    pub fn have_own_beside_address(&self) -> bool {
+        let mut behind = self.queue.iter().skip_while(|expected| expected.reports_address());
+        behind.any(|expected| matches!(expected, Expected::Own(_)))
+    }
+
+    /// Whether the next one is to a report of the client's address.
+    pub fn report_address_next(&self) -> bool {
+        self.queue.front().is_some_and(Expected::reports_address)
     }
 
     /// The number of the client's requests that have been sent to their ends.

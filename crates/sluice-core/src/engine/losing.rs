@@ -14,7 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
-    server::{Server, Turn},
+    server::{Preparation, Server, Turn},
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -38,9 +38,12 @@ impl Engine {
         }
         // A message that has not come whole never will, and the client has seen nothing of it.
         self.servers[id].pending.clear();
-        let asks = self.servers[id].exchange.replies().have_clients();
-        let serial = self.servers[id].serial;
         let reports = self.servers[id].parameters.before_block();
+        self.answer_address(now, id, io);
+        let server = &self.servers[id];
+        // While something is prepared for it, nothing of the client's is under way: its message waits here.
+        let asks = server.preparation == Preparation::None && server.exchange.replies().have_clients();
+        let serial = server.serial;
         if fails_commit {
             self.answer_commit_as_failed(now, id, &reports, io);
         } else if is_over {
@@ -70,6 +73,14 @@ impl Engine {
         self.todo.push_back(Todo::Move(client));
         self.todo.push_back(Todo::Input(client));
         true
+    }
+
+    /// Answers the report of a client's address ahead of its block as if the server had said that itself.
+    fn answer_address(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let ready = TransactionStatus::Idle.ready_for_query();
+        if self.servers.get(id).is_some_and(|server| server.exchange.replies().report_address_next()) {
+            self.server_bytes(now, id, &ready, false, io);
+        }
     }
 
     /// Whether a client could go on without its server: it is logged in, and not in the midst of a message.

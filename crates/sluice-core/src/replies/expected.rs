@@ -320,6 +320,11 @@ impl Expected {
         }
     }
 
+    /// Whether it is to a report of the client's address, for which nothing waits.
+    pub(super) fn reports_address(&self) -> bool {
+        matches!(self, Self::Own(Own::ReportAddress))
+    }
+
     /// Whether it is to a message of Sluice's own that other ones end.
     pub(super) fn is_of_own_batch(&self) -> bool {
         matches!(self, Self::Switch | Self::OwnClose)

@@ -316,20 +316,21 @@ impl Server {
     /// it is as good as rolled back.
     pub fn fails_commit(&self) -> bool {
         let reads = self.pool.upstream.is_standby() && !self.is_worn;
-        reads && self.leaves_nothing() && self.exchange.owes_commit()
+        reads && self.preparation == Preparation::None && self.leaves_nothing() && self.exchange.owes_commit()
     }
 
     /// The COMMIT that its client has sent and has no answer to, if its transaction can be known on another server, and
     /// nothing else of its session goes with this one.
     pub fn lost_commit(&self) -> Option<LostCommit> {
-        let mark = self.mark.clone().filter(|_| self.is_expendable() && self.exchange.owes_commit())?;
+        let is_known = self.preparation == Preparation::None && self.is_expendable() && self.exchange.owes_commit();
+        let mark = self.mark.clone().filter(|_| is_known)?;
         Some(LostCommit { mark, reports: self.parameters.before_block() })
     }
 
     /// Whether its client has sent a ROLLBACK and has no answer to it, and nothing else of its session goes with this
     /// server: the block is rolled back, by whatever.
     pub fn owes_rollback(&self) -> bool {
-        self.leaves_nothing() && self.exchange.owes_rollback()
+        self.preparation == Preparation::None && self.leaves_nothing() && self.exchange.owes_rollback()
     }
 
     /// Whether its client stays when it is lost: that client hears then what has become of its block.
@@ -341,8 +342,9 @@ impl Server {
     /// for what others who wait might have taken from it as well.
     fn is_expendable(&self) -> bool {
         let is_tied = self.kept.is_some() && self.session.pins().are_lasting();
-        let is_shared = self.follows_statements() && !is_tied && self.preparation == Preparation::None;
-        let is_over = self.said_why || self.exchange.left() == Left::Before;
+        let is_shared = self.follows_statements() && !is_tied;
+        let has_ended = self.said_why || self.own_error.is_some();
+        let is_over = has_ended || self.exchange.left() == Left::Before;
         self.pool.upstream.cluster.is_some() && is_shared && !is_over && !self.stream.is_inside()
     }
 

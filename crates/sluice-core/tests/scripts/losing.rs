@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use sluice_wire::ErrorResponse;
+use sluice_control::{Database, Secret, settings::PoolSettings};
+use sluice_wire::{
+    ErrorResponse,
+    startup::{self, ProtocolVersion},
+};
 
 use crate::{
     clusters::{asked, clustered, in_marked_block, settings},
@@ -215,6 +219,123 @@ fn the_first_statement_behind_a_begin_of_the_pools_fails_as_well() {
         assert_eq!(table.hears(client), "E(40001) Z(E)");
         goes_on(&mut table, client);
     }
+}
+
+/// A client that the pool's only server, of a cluster's primary, has not served: it is told where that client is first.
+fn taken_over() -> (Table, Side, Side) {
+    let database = Database { client_address_secret: Some(Secret("a secret".to_owned())), ..clustered(one()) };
+    let mut table = Table::new(one());
+    table.has_primary(database, Some("a"));
+    let other = table.client();
+    let client = table.comes_from("203.0.113.5:51000");
+    let mut packet = Vec::new();
+    startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", "app"), ("database", "app")]);
+    table.says(client, &packet);
+    table.hears(client);
+    let server = table.servers()[0];
+    table.says(other, &query("SELECT 1"));
+    table.hears(server);
+    table.says(server, &answers("V(t) Z(I) C(SELECT 1) Z(I)"));
+    table.hears(other);
+    (table, client, server)
+}
+
+#[test]
+fn a_block_whose_server_is_told_first_where_the_client_is_fails_as_any_other() {
+    for (asked, heard) in [
+        (query("INSERT INTO t VALUES (1)"), "E(40001) Z(E)"),
+        ([run_unnamed(), sync()].concat(), "E(40001) Z(E)"),
+        ([query("INSERT INTO t VALUES (1)"), query("SELECT 1")].concat(), "E(40001) Z(E) E(40001) Z(E)"),
+    ] {
+        for told in ["", "V(t)", "V(t) Z(I)", "V(t) Z(I) 1"] {
+            let (mut table, client, server) = taken_over();
+            table.says(client, &[query("BEGIN"), asked.clone()].concat());
+            assert!(table.hears(server).starts_with("F(77) P(: BEGIN)"));
+            table.says(server, &answers(told));
+            table.says(server, &shutdown());
+            table.hangs_up(server);
+            assert_eq!(table.hears(client), format!("C(BEGIN) Z(T) {heard}"), "behind {told}");
+            table.says(client, &query("ROLLBACK"));
+            assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
+        }
+    }
+}
+
+#[test]
+fn what_stands_behind_the_words_of_where_a_client_is_may_have_been_committed() {
+    for asked in [query("INSERT INTO t VALUES (1)"), query("BEGIN; COMMIT"), [run_unnamed(), sync()].concat()] {
+        let (mut table, client, server) = taken_over();
+        table.says(client, &asked);
+        assert!(table.hears(server).starts_with("F(77)"));
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "E(08007)");
+    }
+    for asked in ["SELECT 1; COMMIT", "EXECUTE a"] {
+        let (mut table, client, server) = taken_over();
+        table.says(client, &[query("BEGIN"), query(asked)].concat());
+        assert!(table.hears(server).starts_with("F(77) P(: BEGIN)"));
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), "C(BEGIN) Z(T) E(08007)", "{asked}");
+    }
+}
+
+#[test]
+fn a_block_is_lost_in_the_midst_of_what_is_the_pools_own() {
+    // A statement that the client prepared elsewhere is lent to the server, for its EXECUTE,
+    let mut table = Table::new(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let client = table.client();
+    table.says(client, &[parse("p", "SELECT 1"), sync()].concat());
+    let server = table.servers()[0];
+    table.says(server, &answers("1 t n Z(I)"));
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.hears(client);
+    table.hears(server);
+    table.says(client, &query("EXECUTE p"));
+    assert_eq!(table.hears(server), "P(p: SELECT 1) S");
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(40001) Z(E)");
+    goes_on(&mut table, client);
+    // and the settings that it began with are brought back.
+    let mut table = Table::new(settings());
+    table.has_primary(clustered(settings()), Some("a"));
+    let client = table.stranger_with("app", &[("application_name", "start")]);
+    let server = table.connects()[0];
+    table.says(server, &answers("C(SET) S(application_name=start) Z(I)"));
+    table.says(server, &answers("D(set=6170706c69636174696f6e5f6e616d65:7374617274) C(SELECT 1) Z(I)"));
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.says(client, &query("RESET application_name"));
+    table.says(server, &answers("C(RESET) S(application_name=) Z(T)"));
+    table.hears(client);
+    assert!(table.hears(server).contains("P(sluice_own: SET"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "");
+    table.says(client, &query("SELECT 1"));
+    assert_eq!(table.hears(client), "E(40001) Z(E)");
+    table.says(client, &query("ROLLBACK"));
+    assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
+}
+
+#[test]
+fn a_block_is_lost_while_the_server_forgets_what_sequences_gave_to_another() {
+    let mut table = Table::new(PoolSettings { size: 1, ..settings() });
+    table.has_primary(clustered(PoolSettings { size: 1, ..settings() }), Some("a"));
+    let (client, other) = (table.client(), table.client());
+    let server = table.servers()[0];
+    table.says(other, &query("SELECT nextval('s')"));
+    table.says(server, &answers("C(SELECT 1) Z(I)"));
+    table.says(client, &query("BEGIN READ WRITE"));
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    table.hears(client);
+    table.hears(server);
+    table.says(client, &query("SELECT lastval()"));
+    assert!(table.hears(server).contains("P(sluice_own: DISCARD SEQUENCES)"));
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "E(40001) Z(E)");
+    table.says(client, &query("ROLLBACK"));
+    assert_eq!(table.hears(client), "C(ROLLBACK) Z(I)");
 }
 
 #[test]

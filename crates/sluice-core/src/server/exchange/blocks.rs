@@ -98,10 +98,14 @@ impl Exchange {
 
     /// Whether the client has a block open that is rolled back for certain if nothing more is answered: it was open, or had
     /// failed, when the server last told its status, or a BEGIN of the pool's goes before the one request that there is.
+    /// No query of the pool's own ends a client's block, and what stands ahead of its first message decides nothing.
     pub fn rolls_back(&self) -> bool {
-        let begins = self.replies.begin_block() && self.replies.client_requests() <= 1;
+        let requests = self.replies.client_requests();
+        let begins = self.replies.begin_block() && requests <= 1;
         let is_open = self.status != TransactionStatus::Idle || begins;
+        let is_known = requests == 0 || !self.replies.have_own_beside_address();
         is_open
+            && is_known
             && self.is_plain()
             && self.end.ending == Ending::None
             && self.turns.last() != Some(TransactionStatus::Idle)
@@ -128,8 +132,8 @@ impl Exchange {
         is_last && is_known && self.is_plain() && self.replies.ahead_of_end().is_some()
     }
 
-    /// Whether nothing but requests of the client's is under way in its block.
+    /// Whether nothing but requests is under way in its block.
     fn is_plain(&self) -> bool {
-        !self.is_copying() && !self.may_be_in_doubt() && !self.replies.have_own() && !self.is_implicit()
+        !self.is_copying() && !self.may_be_in_doubt() && !self.is_implicit()
     }
 }
