@@ -8,13 +8,9 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use serde_json::{Map, Value};
 use sluice_instance::cluster::STANDBYS_REQUIRED;
-use sluice_patroni::{Member, Members, Method};
+use sluice_patroni::Members;
 
-use super::{
-    parameters, settings,
-    status::pending,
-    target::{Target, leader},
-};
+use super::{parameters, settings, status::pending, target::Target};
 
 /// The place of PostgreSQL's own settings, whose names may have dots themselves.
 const PARAMETERS: &str = "postgresql.parameters.";
@@ -24,7 +20,8 @@ const HEARD_TIME: Duration = Duration::from_secs(15);
 
 /// Shows them.
 pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
-    let settings = read(target)?;
+    let members = target.look()?;
+    let (_, settings) = target.settings(&members)?;
     let text = if as_json {
         serde_json::to_string_pretty(&settings).map_err(|error| anyhow!("{error}"))? + "\n"
     } else {
@@ -35,32 +32,20 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-fn read(target: &Target) -> Result<Value> {
-    let members = target.look()?;
-    let answer = target.command(teller(&members)?, Method::Get, "/config", "")?.good()?;
-    serde_json::from_slice(&answer.body).map_err(|error| anyhow!("the answer is not Patroni's: {error}"))
-}
-
-/// A member that tells what all share, and writes it: the primary, or another one where there is none.
-fn teller(members: &Members) -> Result<&Member> {
-    let any = || members.members.iter().find(|member| member.rest().is_some());
-    members.holder().or_else(any).map_or_else(|| leader(members), Ok)
-}
-
 /// Changes some, and says what they need, and what is given up by them.
 pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
     let mut change = change(settings)?;
     target.check_majority()?;
-    let before = read(target)?;
+    let members = target.look()?;
+    let (teller, before) = target.settings(&members)?;
     settings::check_timing(&before, &change)?;
     settings::check_slots(&before, &change)?;
     if let Some(required) = settings::requirement(&before, &change) {
         put(&mut change, &["postgresql", "parameters", STANDBYS_REQUIRED], required.into());
     }
-    let members = target.look()?;
     check_parameters(target, &members, &change)?;
     let was_pending = members.members.iter().any(|member| member.pending_restart);
-    let answer = target.share(teller(&members)?, &change)?;
+    let answer = target.share(teller, &change)?;
     let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
     for (name, _) in flat(&change) {
         match now.iter().find(|(known, _)| *known == name) {
@@ -176,9 +161,51 @@ fn flat(settings: &Value) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        net::{TcpListener, TcpStream},
+        thread,
+        time::Instant,
+    };
+
+    use clap::Parser;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::target::Where;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        at: Where,
+    }
+
+    fn answer(stream: TcpStream, body: &str) -> io::Result<()> {
+        let mut asked = String::new();
+        let mut reader = BufReader::new(stream);
+        while reader.read_line(&mut asked)? > 2 {}
+        assert!(asked.starts_with("GET /config "), "{asked}");
+        write!(reader.get_mut(), "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    }
+
+    #[test]
+    fn another_member_says_what_a_primary_does_not_that_is_stopped_where_it_is() {
+        // The kernel takes the connection, and nobody reads from it.
+        let (frozen, other) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let url = |listener: &TcpListener| format!("http://{}/patroni", listener.local_addr().unwrap());
+        let members: Members = serde_json::from_value(json!({ "members": [
+            { "name": "node1", "role": "leader", "state": "running", "api_url": url(&frozen) },
+            { "name": "node2", "role": "replica", "state": "streaming", "api_url": url(&other) },
+        ] }))
+        .unwrap();
+        thread::spawn(move || answer(other.accept().unwrap().0, r#"{"ttl": 30}"#));
+        let typed = Typed::parse_from(["sluice", "--rest", "http://127.0.0.1:1"]);
+        let target = Target::find(typed.at).unwrap();
+        let begun = Instant::now();
+        let (member, settings) = target.settings(&members).unwrap();
+        assert_eq!((&*member.name, settings), ("node2", json!({ "ttl": 30 })));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
 
     fn change_of(settings: &[&str]) -> Result<Value> {
         change(&settings.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())

@@ -2,14 +2,14 @@
 //! subscribers would stop, or miss transactions in silence.
 
 use std::{
-    thread,
+    io, thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 use sluice_instance::cluster::Unserved;
-use sluice_patroni::{Members, Method};
+use sluice_patroni::Members;
 
 use super::target::{Target, leader};
 
@@ -67,10 +67,17 @@ impl<'a> Told<'a> {
     /// By the standby of that name, or all.
     fn by(target: &Target, members: &'a Members, to: Option<&str>, slots: &[String]) -> Self {
         let standbys = members.members.iter().filter(|member| !member.is_leader());
+        let standbys = standbys.filter(|member| to.is_none_or(|to| member.name == to));
+        // All at once: each may take some seconds to be silent.
+        let told: Vec<_> = thread::scope(|scope| {
+            let asked: Vec<_> =
+                standbys.map(|member| (&*member.name, scope.spawn(move || target.slots_of(member)))).collect();
+            let silent = || Some(Err(io::Error::other("it was not asked")));
+            asked.into_iter().map(|(node, thread)| (node, thread.join().unwrap_or_else(|_| silent()))).collect()
+        });
         let mut all = Self::default();
-        for member in standbys.filter(|member| to.is_none_or(|to| member.name == to)) {
-            let node = &*member.name;
-            match target.slots_of(member) {
+        for (node, told) in told {
+            match told {
                 Some(Ok(Some(here))) => {
                     let reasons = slots.iter().filter_map(|slot| Some((slot, here.unserved(slot)?)));
                     all.faults.extend(reasons.map(|(slot, reason)| Fault { slot: slot.clone(), node, reason }));
@@ -100,8 +107,8 @@ impl<'a> Told<'a> {
 /// One can't, also not after some time; nothing has happened.
 pub(super) fn check(target: &Target, members: &Members, to: Option<&str>, go_on: bool) -> Result<bool> {
     let leader = leader(members)?;
-    let settings = target.command(leader, Method::Get, "/config", "")?;
-    let slots = permanent(&serde_json::from_slice(&settings.body).unwrap_or_default());
+    let (_, settings) = target.settings(members)?;
+    let slots = permanent(&settings);
     if slots.is_empty() {
         return Ok(false);
     }
@@ -165,10 +172,11 @@ fn remedy(reason: Unserved) -> &'static str {
 
 /// The same for who looks at the cluster: what standbys can't serve now.
 pub(super) fn notes(target: &Target, members: &Members) -> Vec<String> {
-    let Some(leader) = members.holder() else { return Vec::new() };
-    let settings = if target.is_ours() { target.command(leader, Method::Get, "/config", "").ok() } else { None };
-    let settings = settings.and_then(|answer| serde_json::from_slice(&answer.body).ok()).unwrap_or_default();
-    let slots = permanent(&settings);
+    if members.holder().is_none() {
+        return Vec::new();
+    }
+    let settings = if target.is_ours() { target.settings(members).ok() } else { None };
+    let slots = settings.map_or_else(Vec::new, |(_, settings)| permanent(&settings));
     if slots.is_empty() {
         return Vec::new();
     }

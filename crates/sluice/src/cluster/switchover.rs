@@ -177,7 +177,7 @@ impl Way {
 
 /// A member's answer to a question, if it has one.
 fn told(target: &Target, member: &Member, path: &str) -> Option<Value> {
-    let answer = target.command(member, Method::Get, path, "").ok()?;
+    let answer = target.ask(member, path).ok()?;
     serde_json::from_slice(&answer.body).ok()
 }
 

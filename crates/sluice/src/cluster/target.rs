@@ -305,6 +305,33 @@ impl Target {
         Ok((Own::ask(&self.question(rest, ASK_TIME))?, members))
     }
 
+    /// A member's answer to a question that it answers by itself.
+    pub(super) fn ask(&self, member: &Member, path: &str) -> Result<Answer> {
+        self.command_within(member, (Method::Get, path), "", ASK_TIME)
+    }
+
+    /// The settings that all share, by the primary's words or, where that does not answer, another member's; and whose
+    /// they are.
+    pub(super) fn settings<'a>(&self, members: &'a Members) -> Result<(&'a Member, Value)> {
+        let known: Vec<_> = members.members.iter().filter(|member| member.rest().is_some()).collect();
+        if known.is_empty() {
+            leader(members)?;
+        }
+        let ask = |member: &Member| -> Result<Value> {
+            let answer = self.ask(member, "/config")?.good()?;
+            serde_json::from_slice(&answer.body).map_err(|error| anyhow!("the answer is not Patroni's: {error}"))
+        };
+        let mut told: Vec<_> = thread::scope(|scope| {
+            let asked: Vec<_> = known.into_iter().map(|member| (member, scope.spawn(move || ask(member)))).collect();
+            let silent = || Err(anyhow!("it was not asked"));
+            asked.into_iter().map(|(member, thread)| (member, thread.join().unwrap_or_else(|_| silent()))).collect()
+        });
+        told.sort_by_key(|(member, told)| (told.is_err(), !member.is_leader()));
+        let (member, told) =
+            told.into_iter().next().ok_or_else(|| anyhow!("no member has said where its REST API is"))?;
+        Ok((member, told?))
+    }
+
     /// Has a member do something, and waits until it says that it has.
     pub(super) fn command(&self, member: &Member, method: Method, path: &str, body: &str) -> Result<Answer> {
         self.command_within(member, (method, path), body, DO_TIME)
