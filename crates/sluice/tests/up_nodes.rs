@@ -286,6 +286,13 @@ fn two_nodes_and_what_is_wrong_with_them() {
     two.line("node1 leader running, node2 sync_standby streaming");
     two.line("Commits   wait for the other node while it is there (synchronous)");
     two.ready();
+    // Maintenance goes on behind a stop: whoever has begun it ends it.
+    assert!(cluster(&data, &["pause"]).contains("is paused"));
+    stop(two, &data);
+    let mut two = Up::start(&mut up(&data, 2));
+    two.line("the cluster is paused (maintenance), so Patroni starts no PostgreSQL");
+    assert_eq!(cluster(&data, &["resume"]), "the cluster is no longer paused\n");
+    two.ready();
     stop(two, &data);
 
     let state = fs::read_to_string(data.join("cluster.json")).unwrap();

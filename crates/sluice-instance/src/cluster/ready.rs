@@ -12,6 +12,9 @@ const POLL: Duration = Duration::from_millis(100);
 const TELL_EVERY: Duration = Duration::from_secs(2);
 /// A node answers at once, or not soon.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
+/// The reason why nothing comes up in a cluster that somebody has put into maintenance, and the remedy.
+pub(super) const PAUSED: &str = "\
+the cluster is paused (maintenance), so Patroni starts no PostgreSQL that has been stopped: sluice cluster resume ends that";
 /// A program that ends by itself so often in a row will not come up.
 const FAILURES_MAX: u32 = 5;
 
@@ -87,7 +90,7 @@ impl Cluster {
             }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                self.observer.event(Event::ClusterWaiting { waited: begin.elapsed(), members: members.to_string() });
+                self.observer.event(Event::ClusterWaiting { waited: begin.elapsed(), members: said(&members) });
             }
             thread::sleep(POLL);
         }
@@ -107,11 +110,28 @@ impl Cluster {
         let missing = shown(&|index| !in_place(&self.nodes[index].name));
         let logs = [failing, missing].into_iter().find(|logs| !logs.is_empty());
         let logs = logs.unwrap_or_else(|| shown(&|_| true));
-        ClusterError::NotReady { waited, said: members.to_string(), logs }
+        ClusterError::NotReady { waited, said: said(members), logs }
     }
 
     fn is_in_place(&self, node: &Node, is_leader: bool) -> bool {
         let own = self.api.own(node.rest, ASK_TIME_MAX);
         own.is_ok_and(|own| own.state == "running" && (own.role == "primary") == is_leader)
+    }
+}
+
+/// The last words of the nodes, and why they stay as they are, where that is known.
+fn said(members: &Members) -> String {
+    if members.pause { format!("{members}; {PAUSED}") } else { members.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_said_to_be_the_reason() {
+        let waits = Members { pause: true, ..Members::default() };
+        assert!(said(&waits).ends_with("sluice cluster resume ends that"), "{}", said(&waits));
+        assert_eq!(said(&Members::default()), "no node has told anything yet");
     }
 }

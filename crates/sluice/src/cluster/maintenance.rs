@@ -19,9 +19,8 @@ pub(super) fn pause(target: &Target, pause: bool) -> Result<()> {
         say!("the cluster is {}", if pause { "paused already" } else { "not paused" });
         return Ok(());
     }
-    // Any member does: what it changes is the cluster's.
-    let member = members.holder().or(members.members.first());
-    let member = member.ok_or_else(|| anyhow!("the cluster has no member"))?;
+    // Any member does that answers: what it changes is the cluster's.
+    let (member, _) = target.settings(&members)?;
     target.share(member, &json!({ "pause": pause.then_some(true) }))?;
     let heard = target.wait(HEARD_TIME, |members| {
         let told = target.own_words(members);

@@ -61,6 +61,7 @@ use super::{
     keeper::{NodeKeeper, Slot, stop_etcd},
     patroni::Node,
     process::Program,
+    ready::PAUSED,
     rest::Api,
     roles,
     tls::TlsFiles,
@@ -323,6 +324,7 @@ impl Host {
         loop {
             let own = self.api.own(node.rest, ASK_TIME_MAX);
             let said = own.as_ref().map_or("it has not said anything yet", |own| &*own.state).to_owned();
+            let is_paused = own.as_ref().is_ok_and(|own| own.pause);
             if let Ok(own) = own
                 && own.state == "running"
                 // If somebody else leads by now, it has begun: others come that far only behind what is made below.
@@ -337,6 +339,7 @@ impl Host {
             let log = node.log.display();
             let error = keeper.patroni.log_end().and_then(|end| end.tail.last_error());
             let error = error.map_or_else(String::new, |error| format!("\nthe last error there: {error}"));
+            let error = if is_paused { format!("\n{PAUSED}") } else { error };
             let why = format!("PostgreSQL is not running yet ({said}); {log} says what it is doing{error}");
             if !self.mend_etcd(pause)? || !waiting.pause(why, pause) {
                 return Ok(None);
