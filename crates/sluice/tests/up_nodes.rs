@@ -292,7 +292,18 @@ fn two_nodes_and_what_is_wrong_with_them() {
     let mut two = Up::start(&mut up(&data, 2));
     two.line("the cluster is paused (maintenance), so Patroni starts no PostgreSQL");
     assert_eq!(cluster(&data, &["resume"]), "the cluster is no longer paused\n");
+    let superuser = two.line("Superuser").replace("Superuser", "");
     two.ready();
+    // The nodes' own roles have their own passwords again, whoever has given them others, and whatever they may.
+    for role in ["sluice_replication", "sluice_rewind", "sluice_auth"] {
+        assert_eq!(ask(&superuser, &format!("ALTER ROLE {role} NOLOGIN PASSWORD 'other'")), "ALTER ROLE\n");
+    }
+    stop(two, &data);
+    let mut two = Up::start(&mut up(&data, 2));
+    two.line("sync_standby streaming");
+    let typed = two.line("PGPASSFILE=");
+    two.ready();
+    assert_eq!(ask(&typed, "SELECT 1"), "1\n");
     stop(two, &data);
 
     let state = fs::read_to_string(data.join("cluster.json")).unwrap();

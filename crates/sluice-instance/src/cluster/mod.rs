@@ -281,7 +281,8 @@ impl Cluster {
         for node in 0..self.nodes.len() {
             self.start_node(node)?;
         }
-        self.wait_leader(deadline)?;
+        let leader = self.wait_leader(deadline)?;
+        roles::mend(&self.data_dir, &self.endpoint(leader), &self.secrets)?;
         self.share_settings(spec, deadline)?;
         let members = self.wait_ready(deadline)?;
         let with_data = self.members.iter().zip(&self.has_joined).filter(|(member, _)| etcd::has_data(&member.data));

@@ -4,6 +4,8 @@
 
 use std::{fs, io, path::Path};
 
+use sluice_wire::scram::Verifier;
+
 use crate::{
     bootstrap::{self, BootstrapError},
     data_dir::DataDir,
@@ -69,6 +71,29 @@ pub(super) fn make(data_dir: &DataDir, leader: &Endpoint, secrets: Option<&Secre
     client.batch_execute(&statements).map_err(|error| bootstrap::sql("make the roles for replication", &error))
 }
 
+/// Makes the roles of a cluster again that has been formed before, where one of them can't log in by its password: somebody
+/// may have given it another one, and then no standby would stream.
+pub(super) fn mend(data_dir: &DataDir, leader: &Endpoint, secrets: &Secrets) -> Result<(), BootstrapError> {
+    const STORED: &str = "SELECT rolpassword FROM pg_catalog.pg_authid \
+                          WHERE rolname = $1 AND rolcanlogin AND (rolreplication OR NOT $2)";
+    let mut client = bootstrap::superuser(data_dir, leader, "postgres")?;
+    for (role, replicates, password) in [(REPLICATION, true, &secrets.replication), (REWIND, false, &secrets.rewind)] {
+        let row = client.query_opt(STORED, &[&role, &replicates]);
+        let row = row.map_err(|error| bootstrap::sql("look at the roles for replication", &error))?;
+        let stored: Option<String> = row.and_then(|row| row.get(0));
+        if !stored.is_some_and(|stored| is_of(&stored, password)) {
+            return make(data_dir, leader, Some(secrets));
+        }
+    }
+    Ok(())
+}
+
+/// Whether PostgreSQL takes that password by what it has stored.
+fn is_of(stored: &str, password: &Password) -> bool {
+    let verifier = Verifier::parse(stored);
+    verifier.is_some_and(|it| it == Verifier::derive(password.expose(), &it.salt, it.iterations))
+}
+
 /// On an instance that is one node again: removes the slots of nodes that are no more, which would keep the log for
 /// ever.
 ///
@@ -105,6 +130,14 @@ pub(super) fn allow(pgdata: &Path, run_as: &RunAs) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stored_password_is_told_from_another_one() {
+        let (own, other) = (Password::random().unwrap(), Password::random().unwrap());
+        let stored = bootstrap::verifier(&own);
+        assert!(is_of(&stored, &own) && !is_of(&stored, &other));
+        assert!(!is_of("md5aabbccddeeff00112233445566778899", &own));
+    }
 
     #[test]
     fn rules_come_first_and_once() {
