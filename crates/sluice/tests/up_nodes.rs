@@ -99,7 +99,7 @@ fn one_node_becomes_three_and_one_again() {
     // The pool finds the primary, whichever it is then.
     let pid_file = fs::read_to_string(data.join("node1/pgdata/postmaster.pid")).unwrap();
     let postmaster: i32 = pid_file.lines().next().unwrap().parse().unwrap();
-    kill(Pid::from_raw(postmaster), Signal::SIGKILL).unwrap();
+    loses_a_block(&typed, &data, postmaster);
     // A process that has not noticed yet would take a statement, and its answer with it.
     thread::sleep(SETTLING);
     assert_eq!(ask(&typed, "INSERT INTO t VALUES (3)"), "INSERT 0 1\n");
@@ -245,6 +245,46 @@ fn settings_and_slots_go_along() {
     let said = cluster(&data, &["config", "--json"]);
     assert!(said.contains("statement_timeout") && said.contains("warehouse") && !said.contains("work_mem"), "{said}");
     stop(three, &data);
+}
+
+/// A primary is lost with the first statement of a block under way: its client can try again. The server hears first where
+/// the client is, since another one had it before.
+fn loses_a_block(typed: &str, data: &Path, postmaster: i32) {
+    let port = typed.split(" -p ").nth(1).unwrap().split(' ').next().unwrap();
+    let password = fs::read_to_string(data.join("password")).unwrap();
+    let url = format!("host=127.0.0.1 port={port} user=sluice dbname=sluice password={}", password.trim());
+    let connect = || {
+        let mut client = postgres::Client::connect(&url, postgres::NoTls).unwrap();
+        client.batch_execute("SELECT 1").unwrap();
+        client
+    };
+    let (mut client, _other) = (connect(), connect());
+    let all = [&children(postmaster)[..], &[postmaster]].concat();
+    let signal = |signal| all.iter().for_each(|process| kill(Pid::from_raw(*process), signal).unwrap_or_default());
+    signal(Signal::SIGSTOP);
+    let error = thread::scope(|scope| {
+        let block = scope.spawn(|| {
+            client.batch_execute("BEGIN").unwrap();
+            client.batch_execute("INSERT INTO t VALUES (4)").unwrap_err()
+        });
+        thread::sleep(SETTLING);
+        signal(Signal::SIGKILL);
+        block.join().unwrap()
+    });
+    assert_eq!(error.code().map(postgres::error::SqlState::code), Some("40001"), "{error}");
+    client.batch_execute("ROLLBACK").unwrap();
+}
+
+/// The processes that have that one as their parent.
+fn children(parent: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |process: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        fields.split(' ').nth(1) == Some(&*parent.to_string())
+    };
+    processes.filter(is_child).collect()
 }
 
 /// Ctrl-C while nodes start: none of their programs is left when the command has ended.
