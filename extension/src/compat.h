@@ -39,6 +39,24 @@
 #define SLUICE_MY_PROC_NUMBER	(MyProc->pgprocno)
 #endif
 
+/* All settings, in the order of their names; the list is the caller's. */
+#if PG_VERSION_NUM >= 160000
+#define sluice_settings(count)	get_guc_variables(count)
+#else
+static inline struct config_generic **
+sluice_settings(int *count)
+{
+	size_t		size;
+	struct config_generic **copy;
+
+	*count = GetNumConfigOptions();
+	size = sizeof(struct config_generic *) * *count;
+	copy = palloc(size);
+	memcpy(copy, get_guc_variables(), size);
+	return copy;
+}
+#endif
+
 /* Places that shared memory needs, when that is asked for. */
 #if PG_VERSION_NUM >= 150000
 #define SLUICE_MAX_BACKENDS()	MaxBackends

@@ -273,7 +273,10 @@ sluice_publish_settings(bool is_controller)
 	LWLockRelease(sluice_shared->lock);
 	explicit_bzero(secret, sizeof(secret));
 	if (is_latest)
+	{
+		configuration_was_read(is_controller);
 		gate_wake_all();
+	}
 	if (role_left != NULL || database_left != NULL)
 		ereport(LOG,
 				(errmsg("sluice: no gate is available for \"%s\"", role_left ? role_left : database_left),

@@ -6,20 +6,49 @@
  * background writer and checkpoints write: every 15 seconds, where something was
  * written at all.  A standby's fresh copy of a slot lacks snapshots of decoding, and
  * needs up to three such records before its subscriber loses nothing by a failover
- * to it.  While a slot has the output plugin "sluice", they are written more often
- * here.  A record is some dozens of bytes, and a few for each transaction.
+ * to it.  So they are written more often for a minute, where a slot has the output
+ * plugin "sluice", and a walsender has begun: a standby is started anew to take a
+ * copy.  Not always, since whoever decodes them writes a file to the disk for each.
  */
 #include "postgres.h"
 
 #include "access/xlog.h"
 #include "gate.h"
 #include "replication/slot.h"
+#include "replication/walsender_private.h"
 #include "storage/lwlock.h"
 #include "storage/standby.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* Patroni looks at its node's slots as often. */
 #define WRITE_EVERY_MS	2000
+
+/* The time for Patroni to advance a fresh copy, behind the start of its server. */
+#define FRESH_MS		60000
+
+/* Whether a walsender is there that was not when this was called before. */
+static bool
+has_new_walsender(void)
+{
+	static pid_t *known = NULL;
+	bool		has = false;
+
+	if (known == NULL)
+		known = MemoryContextAllocZero(TopMemoryContext, sizeof(pid_t) * Max(max_wal_senders, 1));
+	for (int i = 0; i < max_wal_senders; i++)
+	{
+		WalSnd	   *walsender = &WalSndCtl->walsnds[i];
+		pid_t		pid;
+
+		SpinLockAcquire(&walsender->mutex);
+		pid = walsender->pid;
+		SpinLockRelease(&walsender->mutex);
+		has |= pid != 0 && pid != known[i];
+		known[i] = pid;
+	}
+	return has;
+}
 
 static bool
 has_slot(void)
@@ -53,6 +82,7 @@ void
 decoding_write_begin(void)
 {
 	static TimestampTz written = 0;
+	static TimestampTz began = 0;
 	static XLogRecPtr last = InvalidXLogRecPtr;
 	TimestampTz now;
 
@@ -62,6 +92,10 @@ decoding_write_begin(void)
 	if (now >= written && !TimestampDifferenceExceeds(written, now, WRITE_EVERY_MS))
 		return;
 	written = now;
+	if (has_new_walsender())
+		began = now;
+	if (began == 0 || TimestampDifferenceExceeds(began, now, FRESH_MS))
+		return;
 	if (GetLastImportantRecPtr() > last && has_slot())
 		last = LogStandbySnapshot();
 }

@@ -147,8 +147,8 @@ typedef struct SluiceShared
 	LWLock	   *lock;			/* protects kind and name of keyed gates, the
 								 * exempt names, the secret, and published */
 	LWLockPadded *gate_locks;	/* one per gate */
-	pg_atomic_uint32 generation;	/* of the keyed gates, and of all settings;
-									 * changes with them */
+	pg_atomic_uint32 generation;	/* of the keyed gates; changes with them */
+	pg_atomic_uint32 configuration; /* its changes, by reloads */
 	int			backend_count;
 	pg_atomic_uint32 controller;	/* PID of the controller, or 0 */
 	pg_atomic_uint64 controller_left;	/* when it exited, or when its absence
@@ -347,6 +347,7 @@ extern void catalog_at_end(XactEvent event);
 extern void catalog_define_setting(void);
 
 /* configuration.c */
+extern void configuration_was_read(bool is_controller);
 extern void configuration_at_end(XactEvent event);
 extern void configuration_define_setting(void);
 

@@ -45,6 +45,7 @@ sluice_shared_init(bool found)
 	sluice_shared->lock = &sluice_shared->gate_locks[GATES].lock;
 	sluice_shared->backend_count = SLUICE_MAX_BACKENDS();
 	pg_atomic_init_u32(&sluice_shared->generation, 1);
+	pg_atomic_init_u32(&sluice_shared->configuration, 0);
 	pg_atomic_init_u32(&sluice_shared->reserved_slots, 0);
 	pg_atomic_init_u32(&sluice_shared->wrong_secrets, 0);
 	pg_atomic_init_u64(&sluice_shared->wrong_reported, 0);

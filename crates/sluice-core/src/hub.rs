@@ -260,9 +260,9 @@ impl Pool {
         self.begins_otherwise();
     }
 
-    /// A server has said how many reloads it has counted: of a new one, others may have said nothing yet.
-    pub fn count_reloads(&self, counted: u32) {
-        if self.log_ins.count_reloads(counted) {
+    /// A server has said how it is configured: where that is news, others may have said nothing of it yet.
+    pub fn is_configured(&self, mark: &str) {
+        if self.log_ins.note_configuration(mark) {
             self.reloaded();
         }
     }

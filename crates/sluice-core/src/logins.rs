@@ -2,9 +2,12 @@
 //! begins with (`ALTER ROLE … SET`, `ALTER DATABASE … SET`). A count of the changes, by which those who come later get
 //! a server that has logged in since.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use crate::{date_style::DateStyle, start::StartupParameters, time::Time};
@@ -50,9 +53,33 @@ pub struct LogIns {
     followed: AtomicU64,
     /// The reloads of the configuration that are known of.
     reloads: AtomicU64,
-    /// The number of them that a server has said, which counts otherwise; [`NONE`] while none has.
-    counted: AtomicU64,
+    /// What servers there have said of their configuration.
+    configurations: Mutex<Configurations>,
     date_style: Mutex<Configured>,
+}
+
+/// The servers that an address has led to, by the times of their starts, and how they were configured last. Behind a
+/// balancer there are several.
+#[derive(Debug, Default)]
+struct Configurations(VecDeque<(String, String)>);
+
+/// More of them behind one address are taken for new ones each time.
+const SERVERS_MAX: usize = 16;
+
+impl Configurations {
+    /// Whether it is news: not from the first one that says anything.
+    fn note(&mut self, mark: &str) -> bool {
+        let Some((start, count)) = mark.split_once('.') else { return false };
+        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| known == start) {
+            let is_other = known != count;
+            count.clone_into(known);
+            return is_other;
+        }
+        let is_other = !self.0.is_empty();
+        self.0.truncate(SERVERS_MAX - 1);
+        self.0.push_front((start.to_owned(), count.to_owned()));
+        is_other
+    }
 }
 
 /// The knowledge of the `DateStyle` that the configuration has.
@@ -75,9 +102,9 @@ impl LogIns {
     /// address, so that no generation of one is a generation of another.
     pub fn new(everywhere: Arc<AtomicU64>, number: u32) -> Self {
         let first = u64::from(number) << 32;
-        let [changes, followed, reloads, counted] = [first, NONE, first, NONE].map(AtomicU64::new);
-        let date_style = Mutex::default();
-        Self { changes, changing: AtomicU32::default(), everywhere, followed, reloads, counted, date_style }
+        let [changes, followed, reloads] = [first, NONE, first].map(AtomicU64::new);
+        let (configurations, date_style) = Default::default();
+        Self { changes, changing: AtomicU32::default(), everywhere, followed, reloads, configurations, date_style }
     }
 
     /// The number of times that the configuration was reloaded, as far as is known; another one for each address.
@@ -90,12 +117,9 @@ impl LogIns {
         self.reloads.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A server has said how many reloads it has counted. Says whether that is news: the first one says how many there
-    /// had been.
-    pub fn count_reloads(&self, counted: u32) -> bool {
-        let counted = u64::from(counted);
-        let before = self.counted.swap(counted, Ordering::AcqRel);
-        before != counted && before != NONE
+    /// A server has said how it is configured (`sluice.configuration`). Says whether that is news.
+    pub fn note_configuration(&self, mark: &str) -> bool {
+        self.configurations.lock().unwrap_or_else(PoisonError::into_inner).note(mark)
     }
 
     /// The configuration's `DateStyle`, if it is known.
@@ -178,6 +202,24 @@ impl Default for LogIns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_mark_of_a_known_server_is_news_and_another_server_once() {
+        let mut configurations = Configurations::default();
+        for (mark, is_news) in [
+            ("", false),
+            ("10.1", false),
+            ("10.1", false),
+            ("10.2", true),
+            ("20.1", true),
+            ("10.2", false),
+            ("20.1", false),
+        ] {
+            assert_eq!(configurations.note(mark), is_news, "{mark}");
+        }
+        (0..100).for_each(|start| _ = configurations.note(&format!("{start}.1")));
+        assert_eq!(configurations.0.len(), SERVERS_MAX);
+    }
 
     #[test]
     fn a_change_begins_a_generation_at_its_address_and_is_counted_everywhere() {

@@ -5,6 +5,7 @@ use std::{fs, thread, time::Duration};
 use postgres::error::SqlState;
 use sluice_instance::StopMode;
 use sluice_testkit::{TestServer, Version, becomes, proc, versions};
+use sluice_wire::startup::ProtocolVersion;
 
 use crate::server::{code, run};
 
@@ -233,9 +234,22 @@ fn decoding_can_begin_behind_what_was_written(version: Version) {
     let writer = server.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'");
     let writer = writer.parse().unwrap();
     proc::send(writer, proc::Kind::SIGSTOP);
+    let insert = |n: i32| {
+        server.execute(&format!("INSERT INTO t VALUES ({n}, 'new') ON CONFLICT (n) DO UPDATE SET text = 'newer'"));
+        server.value(INSERTED)
+    };
+    // Nobody has begun to stream who might have a fresh copy.
+    let inserted = insert(1);
+    thread::sleep(SEVERAL_TIMES);
+    assert_eq!(server.value(INSERTED), inserted, "no walsender has begun");
+    let database = server.database();
+    let mut standby = server.raw();
+    standby.login_with(
+        ProtocolVersion::V3_0,
+        &[("user", "postgres"), ("database", &database.name), ("replication", "database")],
+    );
     becomes("a record behind a commit", true, || {
-        server.execute("INSERT INTO t VALUES (1, 'new') ON CONFLICT (n) DO UPDATE SET text = 'newer'");
-        let inserted = server.value(INSERTED);
+        let inserted = insert(1);
         thread::sleep(A_PART);
         server.value(INSERTED) != inserted
     });
@@ -244,8 +258,7 @@ fn decoding_can_begin_behind_what_was_written(version: Version) {
     thread::sleep(SEVERAL_TIMES);
     assert_eq!(server.value(INSERTED), inserted, "nothing was written since");
     server.execute("SELECT pg_drop_replication_slot('by_sluice')");
-    server.execute("INSERT INTO t VALUES (2, 'new')");
-    let inserted = server.value(INSERTED);
+    let inserted = insert(2);
     thread::sleep(SEVERAL_TIMES);
     assert_eq!(server.value(INSERTED), inserted, "no slot of the plugin is there");
     proc::send(writer, proc::Kind::SIGCONT);

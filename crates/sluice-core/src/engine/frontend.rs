@@ -276,7 +276,12 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     fn attached(&mut self, seen: Seen<'a>) -> Step {
         let now = self.now;
+        let is_away = self.session.reads.is_away();
         let server = self.server();
+        if is_away && server.may_be_done_at_standby() {
+            // What follows a block that has ended there is the primary's.
+            return self.wait_for_answers();
+        }
         server.is_in_use = true;
         server.meter.begin(now);
         if !server.exchange.owes() {

@@ -6,13 +6,29 @@ use crate::{
     io::{Io, LogEvent},
     lsn::Lsn,
     outcome::COMMIT_PARAMETER,
+    replies::{Expected, Own},
     server::{Reported, Role},
     sql::Effects,
 };
 
-use super::backend::{ServerRelay, Verdict};
+use super::{
+    backend::{ServerRelay, Verdict},
+    reloads::NOT_SET,
+};
 
 impl<I: Io> ServerRelay<'_, I> {
+    /// Whether a query of the pool's own has nothing to do with the change of a parameter that is reported in its answer:
+    /// the configuration has been reloaded.
+    fn is_uncaused(&self, name: &str) -> bool {
+        let key = name.to_ascii_lowercase();
+        match self.server.exchange.replies().front() {
+            Some(Expected::Own(Own::Settings | Own::Probe | Own::ReportAddress)) => {
+                !NOT_SET.contains(&name) && !self.server.session.has_put_in_place(&key)
+            }
+            _ => false,
+        }
+    }
+
     /// A server has said something to the pool: if it is where a commit ends, the client has to find that from now on.
     fn note_commit(&mut self, name: &str) {
         if name != COMMIT_PARAMETER {
@@ -44,6 +60,9 @@ impl<I: Io> ServerRelay<'_, I> {
         match self.server.take_parameter(name, value) {
             Reported::Clients if !self.is_own() || self.is_preparing() => {}
             Reported::Clients => {
+                if before.as_deref().is_some_and(|before| before != value) && self.is_uncaused(name) {
+                    self.server.pool.reloaded();
+                }
                 self.server.parameters.tells_truth(name);
                 return Verdict::Swallow;
             }

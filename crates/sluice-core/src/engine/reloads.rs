@@ -21,9 +21,10 @@ pub(super) const NOT_SET: [&str; 6] = [
     "session_authorization",
 ];
 
-/// Whether there has been a reload since the client was told of parameters.
+/// Whether there has been a reload since the client was told of parameters. At a standby that it has for a while, it
+/// goes by what its primary says.
 fn is_behind(session: &Session) -> bool {
-    session.told_at != session.pool.log_ins.reloads()
+    session.told_at != session.pool.log_ins.reloads() && !session.reads.is_away()
 }
 
 /// Whether the value of a parameter is the server's own, and not the client's.
@@ -39,12 +40,16 @@ impl<I: Io> ServerRelay<'_, I> {
         if !is_behind(session) || status != TransactionStatus::Idle || !self.server.follows_statements() {
             return;
         }
+        let is_news = |(name, value): &(&str, &str)| {
+            let is_other = || value_in_messages(&session.told, name).is_some_and(|told| told != *value);
+            !self.server.parameters.has_passed(name) && is_servers(session, name) && is_other()
+        };
+        let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let news: Vec<_> = self.server.parameters.iter().filter(is_news).map(own).collect();
         let mut messages = Vec::new();
-        for (name, value) in self.server.parameters.iter() {
-            let is_other = || value_in_messages(&session.told, name).is_some_and(|told| told != value);
-            if !self.server.parameters.has_passed(name) && is_servers(session, name) && is_other() {
-                message::put_parameter_status(&mut messages, name, value);
-            }
+        for (name, value) in &news {
+            message::put_parameter_status(&mut messages, name, value);
+            self.server.parameters.note_passed(name);
         }
         self.send_own_report(&messages);
     }
@@ -52,13 +57,19 @@ impl<I: Io> ServerRelay<'_, I> {
 
 /// The client's settings are known: it has been told all else as it is now.
 pub(super) fn has_heard(session: &mut Session, server: &Server) {
-    if !is_behind(session) {
+    let went_back = |name: &str| server.parameters.has_passed(name) && is_servers(session, name);
+    let is_behind = is_behind(session);
+    if !is_behind && !server.parameters.passed().any(went_back) {
         return;
     }
     let mut told = Vec::with_capacity(session.told.len());
     for (name, value) in server.parameters.iter() {
-        let before = value_in_messages(&session.told, name).filter(|_| !is_servers(session, name));
+        let is_known = !is_servers(session, name) || !is_behind && !server.parameters.has_passed(name);
+        let before = value_in_messages(&session.told, name).filter(|_| is_known);
         message::put_parameter_status(&mut told, name, before.unwrap_or(value));
     }
-    session.is_told(&told.into());
+    session.told = told.into();
+    if is_behind {
+        session.told_at = session.pool.log_ins.reloads();
+    }
 }

@@ -397,6 +397,12 @@ impl Server {
         }
     }
 
+    /// Whether it is a standby that a block was led to, and a request that may end the block has been sent to its end.
+    pub fn may_be_done_at_standby(&self) -> bool {
+        let is_behind_end = self.exchange.owes() && self.exchange.is_closed() && self.exchange.may_end_block();
+        is_behind_end && self.pool.upstream.is_standby()
+    }
+
     /// Whether its block has failed, and nothing is under way there: it refuses what comes, but for the block's end.
     pub fn has_failed_block(&self) -> bool {
         self.exchange.reported_status() == TransactionStatus::Failed && !self.exchange.owes()
@@ -459,11 +465,7 @@ impl Server {
                     self.session.count_change();
                 }
             }
-            CONFIGURATION_PARAMETER => {
-                if let Ok(count) = value.parse() {
-                    self.pool.count_reloads(count);
-                }
-            }
+            CONFIGURATION_PARAMETER => self.pool.is_configured(value),
             TRANSACTION_PARAMETER => self.mark = Mark::read(value),
             COMMIT_PARAMETER => self.committed = Lsn::read(value).or(self.committed),
             _ if is_own_parameter(name) => {}

@@ -113,6 +113,11 @@ impl Parameters {
         }
     }
 
+    /// Those that its client has heard of since it has the server.
+    pub fn passed(&self) -> impl Iterator<Item = &str> {
+        self.passed.iter().map(String::as_str)
+    }
+
     /// Whether its client has heard of it from the server itself.
     pub fn has_passed(&self, name: &str) -> bool {
         self.passed.iter().any(|passed| passed == name)

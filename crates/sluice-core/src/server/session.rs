@@ -344,6 +344,11 @@ impl ServerSession {
         (!sql.is_empty()).then_some(sql)
     }
 
+    /// Whether a setting is another one by what was put in place last, or may be.
+    pub fn has_put_in_place(&self, name: &str) -> bool {
+        [&self.profile, &self.former].iter().any(|profile| profile.get(name).is_some())
+    }
+
     /// The role that is set, if one is, may be another than the one that is called so now.
     pub fn doubt_role(&mut self) {
         if [ROLE, SESSION_AUTHORIZATION].iter().any(|name| self.profile.get(name).is_some()) {

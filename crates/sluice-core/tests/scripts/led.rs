@@ -9,7 +9,8 @@ use crate::{
         BEGIN, HOW_FAR, answers_first, database, ends, of_readers, opened, readers, reads, reads_at_primary, seated,
         settings, standby,
     },
-    table::{Side, Table, answers, query},
+    run,
+    table::{Side, Table, answers, parse, query},
 };
 
 /// Each change of what log-ins go by has the next read ask for a server that was opened since.
@@ -32,6 +33,44 @@ fn servers_of_before_a_change_of_log_ins_do_not_pile_up_at_a_standby() {
         }
         assert!(!table.is_closed(primary), "its own client is of before, too");
     }
+}
+
+/// Each request stands for itself, also where its client does not wait for the answer to the one before.
+#[test]
+fn what_is_sent_behind_the_end_of_a_block_at_a_standby_goes_to_the_primary() {
+    let insert = "INSERT INTO t VALUES (1)";
+    let batch = || [parse("", insert), run("")].concat();
+    for (end, next) in [
+        (query("COMMIT"), query(insert)),
+        (query("COMMIT"), batch()),
+        ([parse("", "ROLLBACK"), run("")].concat(), batch()),
+    ] {
+        let (mut table, client, primary) = seated(database(Scope::Local));
+        reads(&mut table, client);
+        let server = opened(&mut table);
+        table.hears(server);
+        answers_first(&mut table, server, client);
+        table.says(client, &[end.clone(), next].concat());
+        let (heard, answer) = match end[0] {
+            b'Q' => ("Q(COMMIT)", "C(COMMIT) Z(I)"),
+            _ => ("P(: ROLLBACK) B() E S", "1 2 C(ROLLBACK) Z(I)"),
+        };
+        assert_eq!(table.hears(server), heard);
+        assert_eq!(table.hears(primary), "");
+        table.says(server, &answers(answer));
+        assert!(table.hears(primary).contains(insert));
+        assert_eq!(table.hears(server), "");
+    }
+    // A block that goes on goes on there.
+    let (mut table, client, _) = seated(database(Scope::Local));
+    reads(&mut table, client);
+    let server = opened(&mut table);
+    table.hears(server);
+    answers_first(&mut table, server, client);
+    table.says(client, &[query("SAVEPOINT a"), query("ROLLBACK TO a"), query("SELECT 2")].concat());
+    table.hears(server);
+    table.says(server, &answers("C(SAVEPOINT) Z(T) C(ROLLBACK) Z(T)"));
+    assert_eq!(table.hears(server), "Q(SELECT 2)");
 }
 
 /// They go by the latest log-ins there, other than those who are at home at the primary.

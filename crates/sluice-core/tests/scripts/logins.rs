@@ -134,7 +134,7 @@ fn a_reload_is_seen_by_what_a_server_counts() {
     let server = table.servers()[0];
     let counts = |table: &mut Table, count: u32| {
         table.says(client, &query("SELECT 1"));
-        table.says(server, &answers(&format!("D(1) C(SELECT 1) S(sluice.configuration={count}) Z(I)")));
+        table.says(server, &answers(&format!("D(1) C(SELECT 1) S(sluice.configuration=1.{count}) Z(I)")));
         assert_eq!(table.hears(client), "D C(SELECT 1) Z(I)");
     };
     // The first count is no news, and the same again is none.
@@ -158,7 +158,7 @@ fn what_was_parsed_before_a_reload_is_parsed_again_for_others() {
         table.says(client, &[parse("a", "SELECT '01/02/2020'::date"), run("a")].concat());
         let heard = table.hears(server);
         let parsed = if heard.contains("P(") { "1 t T(date) " } else { "" };
-        table.says(server, &answers(&format!("{parsed}2 D(x) C(SELECT 1) S(sluice.configuration={count}) Z(I)")));
+        table.says(server, &answers(&format!("{parsed}2 D(x) C(SELECT 1) S(sluice.configuration=1.{count}) Z(I)")));
         table.hears(client);
         heard.matches("P(").count()
     };
@@ -178,9 +178,9 @@ fn clients_hear_of_a_reload_that_others_have_brought_to_light() {
         table.says(server, &answers(&format!("D(1) C(SELECT 1) {reports}Z(I)")));
         table.hears(client)
     };
-    answer(&mut table, first, "S(sluice.configuration=7) ");
+    answer(&mut table, first, "S(sluice.configuration=1.7) ");
     // It hears from its server, and no second time.
-    let heard = answer(&mut table, first, "S(TimeZone=Asia/Seoul) S(sluice.configuration=8) ");
+    let heard = answer(&mut table, first, "S(TimeZone=Asia/Seoul) S(sluice.configuration=1.8) ");
     assert_eq!(heard, "D C(SELECT 1) S(TimeZone=Asia/Seoul) Z(I)");
     assert_eq!(answer(&mut table, first, ""), "D C(SELECT 1) Z(I)");
     // The other one, to which the server has nothing to report, is told as well, once.
@@ -201,9 +201,9 @@ fn a_reload_takes_nothing_from_what_a_client_has_set() {
     table.says(second, &query("SELECT 1"));
     assert!(table.hears(server).contains("RESET") || table.hears(server).contains("set_config"));
     table.says(server, &answers("D() C(SELECT 1) S(sluice.session=) S(TimeZone=UTC) Z(I)"));
-    table.says(server, &answers("D(1) C(SELECT 1) S(sluice.configuration=7) Z(I)"));
+    table.says(server, &answers("D(1) C(SELECT 1) S(sluice.configuration=1.7) Z(I)"));
     table.says(second, &query("SELECT 1"));
-    table.says(server, &answers("D(1) C(SELECT 1) S(TimeZone=Asia/Seoul) S(sluice.configuration=8) Z(I)"));
+    table.says(server, &answers("D(1) C(SELECT 1) S(TimeZone=Asia/Seoul) S(sluice.configuration=1.8) Z(I)"));
     assert!(table.hears(second).ends_with("S(TimeZone=Asia/Seoul) Z(I)"));
     table.hears(server);
     table.says(first, &query("SELECT 1"));

@@ -34,6 +34,8 @@
 //! | `stop.rs` | stopping |
 //! | `shutdown.rs` | what makes a primary's shutdown short |
 //! | `route.rs` | where the nodes reach each other, if not where they listen |
+//! | `peer.rs` | asking the PostgreSQL of another host |
+//! | `slots.rs` | whether a node could serve the slots of subscribers |
 //! | `etcd_api.rs` | etcd's keys and leases |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
 //! | `reaper.rs` | adopting what Patroni leaves, and reaping it |
@@ -53,6 +55,7 @@ mod keeper;
 mod known;
 mod needs;
 mod patroni;
+mod peer;
 mod ports;
 mod prepare;
 mod process;

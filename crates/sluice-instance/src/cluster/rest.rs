@@ -37,6 +37,11 @@ impl Api {
         Ok(Self { tls: Some(Arc::new(client_tls(files)?)), credentials: None })
     }
 
+    /// TLS to the other hosts, with this one's certificate.
+    pub(super) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_deref()
+    }
+
     /// The API at an address.
     pub fn at(&self, address: SocketAddr) -> Rest {
         Rest { is_encrypted: self.tls.is_some(), host: address.ip().to_string(), port: address.port() }

@@ -1,17 +1,12 @@
 //! Logical replication slots as one node has them, and whether it could serve them as the primary: Patroni copies a slot
 //! without the log and without the snapshots that its decoding begins with, and says nothing where they are missing.
 
-use std::{collections::BTreeSet, error::Error as _, io, path::Path, sync::mpsc, thread, time::Duration};
+use std::{collections::BTreeSet, io, path::Path};
 
-use postgres::{Client, Config, NoTls, config::SslMode};
+use postgres::{Client, NoTls};
 use sluice_tls::ClientTls;
-use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{roles::REWIND, shutdown::superuser};
-use crate::bootstrap::words;
-
-/// The time for a node to say what it has.
-const ASK_TIME_MAX: Duration = Duration::from_secs(5);
+use super::{peer, shutdown::superuser};
 
 const SLOTS: &str = "SELECT slot_name::text, coalesce(restart_lsn - '0/0', 0)::int8, \
                      coalesce(confirmed_flush_lsn - '0/0', 0)::int8, coalesce(wal_status, '') = 'lost' \
@@ -62,7 +57,7 @@ impl LogicalSlots {
     /// The data directory can't be read, this user is not let in, or it does not answer.
     pub fn ask(pgdata: &Path) -> io::Result<Option<Self>> {
         let Some(config) = superuser(pgdata)? else { return Ok(None) };
-        Self::ask_within_time(move || Self::told(&mut config.connect(NoTls)?)).map(Some)
+        peer::within_time(move || Self::told(&mut config.connect(NoTls)?)).map(Some)
     }
 
     /// Asks the PostgreSQL of another host of a cluster, as pg_rewind's role, which a host's certificate lets in; `None`
@@ -72,23 +67,10 @@ impl LogicalSlots {
     ///
     /// This host is not let in, or it does not answer.
     pub fn ask_host(host: &str, port: u16, tls: &ClientTls) -> io::Result<Option<Self>> {
-        let mut config = Config::new();
-        config.host(host).port(port).user(REWIND).dbname("postgres").application_name("sluice cluster");
-        config.ssl_mode(SslMode::Require).connect_timeout(ASK_TIME_MAX);
-        let tls = MakeRustlsConnect::new((**tls.config()).clone());
-        match Self::ask_within_time(move || Self::told(&mut config.connect(tls)?)) {
+        match peer::ask(host, port, tls, Self::told) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
             told => told.map(Some),
         }
-    }
-
-    /// One that is stopped where it is says nothing.
-    fn ask_within_time(ask: impl FnOnce() -> Result<Self, postgres::Error> + Send + 'static) -> io::Result<Self> {
-        let (done, is_done) = mpsc::channel();
-        thread::spawn(move || {
-            let _nobody_waits = done.send(ask());
-        });
-        is_done.recv_timeout(ASK_TIME_MAX).map_err(io::Error::other)?.map_err(|error| with_words(&error))
     }
 
     fn told(client: &mut Client) -> Result<Self, postgres::Error> {
@@ -125,12 +107,6 @@ impl LogicalSlots {
 fn begin_of(name: &str, segment_bytes: u64) -> Option<u64> {
     let (high, low) = name.split_at_checked(8)?;
     Some((u64::from_str_radix(high, 16).ok()? << 32) + u64::from_str_radix(low, 16).ok()? * segment_bytes)
-}
-
-/// The driver's error, of the kind that its cause is of.
-fn with_words(error: &postgres::Error) -> io::Error {
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-    io::Error::new(cause.map_or(io::ErrorKind::Other, io::Error::kind), words(error))
 }
 
 /// The place of a snapshot, by its file's name: `0-15A3D48.snap`.

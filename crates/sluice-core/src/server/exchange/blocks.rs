@@ -56,6 +56,11 @@ impl Exchange {
         self.end.ending = self.end.ending.and(ending);
     }
 
+    /// Whether anything was sent that may end the block which is open.
+    pub fn may_end_block(&self) -> bool {
+        self.end.ending != Ending::None || self.turns.last() == Some(TransactionStatus::Idle)
+    }
+
     /// Whether the request that is being answered has ended its block: one that is open behind it is another.
     pub fn has_ended_block(&self) -> bool {
         self.end.is_told

@@ -25,7 +25,8 @@ const MARK: &str = "copying";
 /// Looks at the data here, and at the programs, before Patroni does. `system` is the cluster's identifier.
 pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: &Api) -> Result<(), ClusterError> {
     let nodes = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
-    let all = nodes.filter_map(|(_, node)| Some((&node.name, node.patroni, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
+    let all =
+        nodes.filter_map(|(_, node)| Some((&node.name, node.postgres, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
     let all: Vec<_> = all.collect();
     let ours = data_dir.binaries().version.major;
     let other = all.iter().filter_map(|(name, _, own)| Some((*name, own.server_version? / 10_000)));
@@ -53,18 +54,17 @@ pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: 
     if matches!(pid_file::runner(&pgdata), Ok(Runner::Live(_))) {
         return Ok(());
     }
-    let Some((name, patroni, own)) = primary else { return Ok(()) };
-    let primary = |timeline| format!("primary {name}, on timeline {timeline}");
-    if let (Some(timeline), Some(location)) = (own.timeline, own.log.and_then(|log| log.location))
-        && is_further(&control, timeline.into(), location)
-    {
-        let primary = primary(timeline);
+    let Some((name, postgres, own)) = primary else { return Ok(()) };
+    let Some(timeline) = own.timeline.map(u64::from) else { return Ok(()) };
+    if own.log.and_then(|log| log.location).is_some_and(|location| is_further(&control, timeline, location)) {
+        let primary = format!("primary {name}, on timeline {timeline}");
         return Err(ClusterError::FurtherData { pgdata, timeline: control.timeline, cluster, primary });
     }
     let history = History::of_data(&pgdata, control.timeline).map_err(ClusterError::io("read", &pgdata))?;
-    let answer = api.get(patroni, "/history", ASK_TIME_MAX).ok();
-    let of_cluster = answer.and_then(|answer| History::of_cluster(&answer.body)).unwrap_or_default();
-    if let Some(left) = history.parting(&of_cluster) {
+    // One that the primary does not let in yet has no data of its own.
+    let of_primary =
+        api.tls().and_then(|tls| History::of_primary(&postgres.ip().to_string(), postgres.port(), tls, timeline).ok());
+    if let Some(left) = of_primary.and_then(|of_primary| history.parting(&of_primary)) {
         return Err(ClusterError::PartedData { pgdata, timeline: control.timeline, left, cluster });
     }
     Ok(())

@@ -1,10 +1,16 @@
-//! The places in the log at which timelines were left for the next ones: as data have them, in the history file of their
-//! own timeline ("Timelines" in PostgreSQL's documentation), and as the cluster has them, in Patroni's words.
+//! The places in the log at which timelines were left for the next ones, in the history file of a timeline ("Timelines"
+//! in PostgreSQL's documentation): as the data here have it, and as the primary has its own. Patroni's `/history` may
+//! keep what became of a promotion that was lost.
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-use super::super::control::lsn;
+use sluice_tls::ClientTls;
+
+use super::super::{control::lsn, peer};
 use crate::files::if_there;
+
+/// As pg_rewind's role may read it.
+const READ: &str = "SELECT pg_catalog.convert_from(pg_catalog.pg_read_binary_file($1), 'SQL_ASCII')";
 
 /// By timeline, the place at which it was left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,8 +19,18 @@ pub(super) struct History(BTreeMap<u64, u64>);
 impl History {
     /// Of data on `timeline`; the first has no file.
     pub(super) fn of_data(pgdata: &Path, timeline: u64) -> io::Result<Self> {
-        let text = if_there(fs::read_to_string(pgdata.join(format!("pg_wal/{timeline:08X}.history"))))?;
+        let text = if_there(fs::read_to_string(pgdata.join(file(timeline))))?;
         Ok(Self::from_file(&text.unwrap_or_default()))
+    }
+
+    /// Of the primary on another host, which is on `timeline`.
+    pub(super) fn of_primary(host: &str, port: u16, tls: &ClientTls, timeline: u64) -> io::Result<Self> {
+        if timeline == 1 {
+            return Ok(Self::default());
+        }
+        let text: String =
+            peer::ask(host, port, tls, move |client| Ok(client.query_one(READ, &[&file(timeline)])?.get(0)))?;
+        Ok(Self::from_file(&text))
     }
 
     /// Lines of a timeline, a place and a reason; others are remarks.
@@ -26,19 +42,17 @@ impl History {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// Of a cluster, by `GET /history` of Patroni: lists that begin with a timeline and a place in bytes.
-    pub(super) fn of_cluster(answer: &[u8]) -> Option<Self> {
-        let lines: Vec<Vec<serde_json::Value>> = serde_json::from_slice(answer).ok()?;
-        let places = lines.iter().map(|line| Some((line.first()?.as_u64()?, line.get(1)?.as_u64()?)));
-        places.collect::<Option<_>>().map(Self)
-    }
-
     /// The first timeline that the two left at different places: what follows it in the one is not in the other. Those
     /// that one of them does not know say nothing.
     pub(super) fn parting(&self, other: &Self) -> Option<u64> {
         let differs = |(timeline, place): &(&u64, &u64)| other.0.get(timeline).is_some_and(|theirs| theirs != *place);
         self.0.iter().find(differs).map(|(timeline, _)| *timeline)
     }
+}
+
+/// Below a data directory.
+fn file(timeline: u64) -> String {
+    format!("pg_wal/{timeline:08X}.history")
 }
 
 #[cfg(test)]
@@ -48,14 +62,9 @@ mod tests {
     const FILE: &str = "1\t0/3000148\tno recovery target specified\n\n# a remark\n2\t1/A0\tbefore 2026-11-28\n";
 
     #[test]
-    fn a_file_and_patronis_answer_say_the_same() {
-        let file = History::from_file(FILE);
-        assert_eq!(file.0, [(1, 0x300_0148), (2, 0x1_0000_00a0)].into());
-        let answer = br#"[[1, 50331976, "no recovery target specified", "2026-11-28T09:00:00+00:00", "node2"], [2, 4294967456]]"#;
-        assert_eq!(History::of_cluster(answer), Some(file));
-        assert_eq!(History::of_cluster(b"[]"), Some(History::default()));
-        assert_eq!(History::of_cluster(b"[[1]]"), None);
-        assert_eq!(History::of_cluster(b"busy"), None);
+    fn a_file_has_places_reasons_and_remarks() {
+        assert_eq!(History::from_file(FILE).0, [(1, 0x300_0148), (2, 0x1_0000_00a0)].into());
+        assert_eq!(History::from_file(""), History::default());
     }
 
     #[test]
