@@ -85,6 +85,20 @@ fn busy(waiting: u32) -> PoolState {
 }
 
 #[test]
+fn who_waits_is_told_of_the_servers_that_clients_keep() {
+    for (pins, kept) in [
+        (Pins::SEQUENCE, ""),
+        (Pins::LOCK | Pins::SEQUENCE, ", 1 of them kept by clients whose sessions can't be moved (lock=1 sequence=1)"),
+    ] {
+        let mut pool = busy(1);
+        assert!(pool.pin(server(0), pins));
+        assert_eq!(pool.recall(NOW).is_some(), kept.is_empty(), "it is asked for");
+        let refused = pool.expire(NOW + PoolSettings::default().wait_timeout);
+        assert_eq!(refused[0].1.detail, Some(format!("1 of 1 server connections are open{kept}.")));
+    }
+}
+
+#[test]
 fn a_paused_pool_gives_out_and_opens_nothing_and_refuses_nobody() {
     let mut pool = busy(2);
     pool.set_paused(NOW, true);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluice_wire::{ErrorResponse, sqlstate};
 
-use crate::time::Time;
+use crate::{holding::PinCounts, time::Time};
 
 use super::{IS_IT_RUNNING, PoolState, Refusal, Waiter};
 
@@ -96,8 +96,11 @@ impl PoolState {
     /// The reason why nothing is free, for those who wait.
     fn occupancy(&self) -> String {
         let mut open = format!("{} of {} server connections are open", self.open, self.settings.size);
-        if !self.pinned.is_empty() {
-            let (kept, pins) = (self.pinned.len(), self.pins());
+        // Not those that their clients may lose, which have been asked for.
+        let lasting = || self.kept().filter(|pins| pins.are_lasting());
+        let kept = lasting().count();
+        if kept > 0 {
+            let pins = PinCounts::of(lasting());
             open += &format!(", {kept} of them kept by clients whose sessions can't be moved ({pins})");
         }
         match self.share.missed() {
