@@ -583,15 +583,18 @@ fn settings_whose_names_are_hidden_end_with_their_server() {
 
 #[test]
 fn arguments_of_a_function_call_may_name_a_setting_or_give_a_seed() {
-    // Of `setseed`, and of `length`.
-    for (function, is_spent) in [(1599, true), (1317, false)] {
+    // Of `setseed`, of `length`, and of `lowrite`, which writes bytes that are no name.
+    for (function, is_spent, probes) in [(1599, true, " Q(probe)"), (1317, false, " Q(probe)"), (955, false, "")] {
         let (mut table, client, server) = seated(one());
         let mut call = Vec::new();
-        message::put_function_call(&mut call, function, |out| out.extend_from_slice(b"app.a"));
+        let argument = if function == 955 { b"\x8d.\x84" } else { &b"app.a"[..] };
+        message::put_function_call(&mut call, function, |out| out.extend_from_slice(argument));
         table.says(client, &call);
         table.says(server, &answers("C(SELECT 1) Z(I)"));
-        table.hears(server);
-        table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+        assert_eq!(table.hears(server), format!("F({function}){probes}"));
+        if !probes.is_empty() {
+            table.says(server, &answers("D() C(SELECT 1) Z(I)"));
+        }
         table.says(client, &terminate());
         assert_eq!(table.is_closed(server), is_spent, "{function}");
     }
