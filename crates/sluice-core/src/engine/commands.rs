@@ -21,7 +21,7 @@ use crate::{
 use super::{
     begin::send_begin,
     frontend::{ClientRelay, Seen, Step, Stop},
-    lending::{Bearer, effects_with, may_copy, resets_with},
+    lending::{Bearer, effects_with, may_copy, resets_with, run},
     standing_in::{in_failed_transaction, is_bare},
 };
 
@@ -70,7 +70,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
         let mut effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
-        let meant = self.meant_by(effects, text);
+        let meant = self.meant_by_query(effects, text, seen.is_whole());
         if !seen.is_whole() {
             // What is still to come may take all of them away.
             effects.insert(Effects::NAMES);
@@ -89,7 +89,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.server().statements.set_unnamed(None);
         // A statement that SQL executes may have the tag of a SET as well.
         if resets.is_some()
-            && meant.is_empty()
+            && run(&meant).next().is_none()
             && let Some(step) = self.query_amended(seen, clears)
         {
             return step;

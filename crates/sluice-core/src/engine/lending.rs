@@ -6,7 +6,10 @@
 //! A name is lent before a text that speaks of it is sent, and from its Parse on where SQL may have made it. When the
 //! transaction has ended, the server is asked which of them are left; before it goes to anybody else, all are closed.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sluice_wire::{
     ErrorResponse, FrontendKind,
@@ -20,24 +23,35 @@ use crate::{
     io::Io,
     replies::{By, Expected, Own, ParseSent, SentFor},
     server::{Left, Preparation, Server, may_be_lent},
-    sql::{self, CustomNames, Effects, Reset},
+    sql::{self, CustomNames, Effects, Reset, StatementNamed},
     statement::{Statement, Unnamed, known_name},
 };
 
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
     own_queries::send_own,
+    standing_in::types_of,
 };
 
 /// Statements of the protocol that a text of SQL speaks of.
-pub(super) type Meant = Vec<(Box<[u8]>, Arc<Statement>)>;
+pub(super) type Meant = Vec<Spoken>;
+
+/// One of them.
+pub(super) struct Spoken {
+    name: Box<[u8]>,
+    statement: Arc<Statement>,
+    /// Whether the text may run it, or what it runs: else its name is only given, or forgotten.
+    is_run: bool,
+    /// Whether a stand-in serves as well, which can always be parsed.
+    may_stand_in: bool,
+}
 
 /// A step on the way through statements that speak of each other.
 enum Visit {
     /// This name is spoken of.
-    Name(Box<[u8]>),
+    Name(StatementNamed),
     /// All is known that this statement speaks of.
-    Done(Box<[u8]>, Arc<Statement>),
+    Done(Spoken),
 }
 
 /// The kind of message that brings a text.
@@ -113,27 +127,65 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !effects.intersects(Effects::NAMES) {
             return meant;
         }
-        let mut seen = BTreeSet::<Box<[u8]>>::new();
-        let named = |text: &[u8]| sql::statements_named(text).into_iter().map(Visit::Name);
-        let mut stack: Vec<Visit> = named(text).collect();
+        let mut seen = BTreeMap::<Box<[u8]>, bool>::new();
+        // Those that are run come first: that counts where a text speaks of one in both ways.
+        let named = |text: &[u8], runs: bool| {
+            let mut named = sql::statements_named(text);
+            named.sort_by_key(|named| named.is_run);
+            named.into_iter().map(move |named| Visit::Name(StatementNamed { is_run: named.is_run && runs, ..named }))
+        };
+        let mut stack: Vec<Visit> = named(text, true).collect();
         while let Some(visit) = stack.pop() {
-            let name = match visit {
-                Visit::Name(name) => Box::<[u8]>::from(known_name(&name)),
-                Visit::Done(name, statement) => {
-                    meant.push((name, statement));
+            let (name, is_run) = match visit {
+                Visit::Name(named) => (Box::<[u8]>::from(known_name(&named.name)), named.is_run),
+                Visit::Done(spoken) => {
+                    meant.push(spoken);
                     continue;
                 }
             };
-            if !may_be_lent(&name) || !seen.insert(name.clone()) {
+            let is_known = seen.get(&name).is_some_and(|was_run| *was_run || !is_run);
+            if !may_be_lent(&name) || is_known {
                 continue;
+            }
+            if seen.insert(name.clone(), is_run).is_some() {
+                // One that is run speaks of it as well.
+                meant.retain(|spoken| spoken.name != name);
             }
             self.follow_settings(&name);
             if let Some(statement) = self.statement_named(&name).cloned() {
-                stack.push(Visit::Done(name, statement.clone()));
-                if statement.effects.intersects(Effects::NAMES) {
-                    stack.extend(named(statement.query()));
+                let query = statement.clone();
+                stack.push(Visit::Done(Spoken { name, statement, is_run, may_stand_in: false }));
+                if query.effects.intersects(Effects::NAMES) {
+                    stack.extend(named(query.query(), is_run));
                 }
             }
+        }
+        meant
+    }
+
+    /// The same of a Query. What it does not run can be a stand-in where nothing can use that before the server is asked
+    /// which names it has: no block is open that could go on behind a failure, by a savepoint, and the text has one
+    /// reading.
+    pub(super) fn meant_by_query(&mut self, effects: Effects, text: &[u8], is_whole: bool) -> Meant {
+        let mut meant = self.meant_by(effects, text);
+        self.take_stand_ins_from(text, &meant);
+        let has_one_reading = is_whole && text.is_ascii() && !text.contains(&b'\\');
+        if meant.iter().all(|spoken| spoken.is_run)
+            || !has_one_reading
+            || sql::has_word(text, b"savepoint")
+            || self.server().exchange.expected_status() != TransactionStatus::Idle
+        {
+            return meant;
+        }
+        let names_in = |text: &[u8]| {
+            sql::statements_named(text).into_iter().map(|named| Box::<[u8]>::from(known_name(&named.name)))
+        };
+        let in_text: BTreeSet<_> = names_in(text).collect();
+        let in_run: BTreeSet<_> = run(&meant).flat_map(|statement| names_in(statement.query())).collect();
+        // Nothing has to be known of what a stand-in would have spoken of.
+        meant.retain(|spoken| spoken.is_run || in_text.contains(&spoken.name) || in_run.contains(&spoken.name));
+        for spoken in meant.iter_mut().filter(|spoken| !spoken.is_run && !in_run.contains(&spoken.name)) {
+            spoken.may_stand_in = !sql::ends_transaction(spoken.statement.query());
         }
         meant
     }
@@ -151,16 +203,16 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return None;
         }
         let is_probed = self.is_probed();
-        for (_, statement) in meant.iter().filter(|(_, statement)| statement.effects.intersects(Effects::STATE)) {
+        for statement in run(meant).filter(|statement| statement.effects.intersects(Effects::STATE)) {
             if is_probed {
                 self.server().expect_customs(CustomNames::of_text(statement.query()));
             }
         }
-        if meant.iter().any(|(_, statement)| sql::may_outlast_rollback(statement.effects, statement.query())) {
+        if run(meant).any(|statement| sql::may_outlast_rollback(statement.effects, statement.query())) {
             self.server().exchange.leave(Left::Within);
         }
         let server = self.server.as_deref()?;
-        let missing: Vec<_> = meant.iter().filter(|(name, _)| !server.lent.has(name)).collect();
+        let missing: Vec<_> = meant.iter().filter(|spoken| !server.lent.has(&spoken.name)).collect();
         if missing.is_empty() || server.exchange.is_copying() {
             return None;
         }
@@ -180,15 +232,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !is_within && server.cancels.are_under_way() {
             return Some(Step::Stop(Stop::Hold));
         }
-        let is_apart = |(_, statement): &&(_, Arc<Statement>)| statement.is_lent_apart(self.context_in_place());
+        let is_apart = |Spoken { statement, may_stand_in, .. }: &&Spoken| {
+            !may_stand_in && statement.is_lent_apart(self.context_in_place())
+        };
         let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
         let in_doubt = is_within && !in_block && !server.session.knows_settings();
         if in_doubt && missing.iter().any(is_apart) && self.asks_for_settings() {
             return Some(Step::Stop(Stop::Hold));
         }
         self.flush();
-        for (name, statement) in missing {
-            self.parse_apart(statement, Some(name), SentFor::Use, false);
+        for Spoken { name, statement, may_stand_in, .. } in missing {
+            match may_stand_in {
+                true => self.send_stand_in(name, statement),
+                false => self.parse_apart(statement, Some(name), SentFor::Use, false),
+            }
         }
         if is_within {
             return None;
@@ -222,6 +279,42 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let by = By::Lent(name.into());
         let sent = ParseSent { statement: Some(statement.clone()), by, ..ParseSent::unfollowed(SentFor::Use) };
         server.exchange.expect(Expected::Parse(sent.into()));
+        self.send_scratch();
+    }
+
+    /// Prepares a stand-in under a name of the client's, for a text that only gives that name, or forgets it. PostgreSQL
+    /// refuses it in a failed transaction as it would refuse the statement.
+    fn send_stand_in(&mut self, name: &[u8], statement: &Statement) {
+        let types = types_of(statement);
+        // Where it has none, PostgreSQL has to be told them all: 0 and 705 are types to be found out.
+        let (numbers, _) = types[2..].as_chunks();
+        let are_known = numbers.iter().all(|number| !matches!(u32::from_be_bytes(*number), 0 | 705));
+        let has_rows = are_known && sql::returns_rows(statement.query());
+        let text: &[u8] = if has_rows { b"SELECT 1\0" } else { b"\0" };
+        self.scratch.clear();
+        Parse::write(self.scratch, name, &[text, &types].concat());
+        let server = self.server();
+        server.lent.lend_stand_in(name);
+        let sent = ParseSent { by: By::Lent(name.into()), ..ParseSent::unfollowed(SentFor::Use) };
+        server.exchange.expect(Expected::Parse(sent.into()));
+        self.send_scratch();
+    }
+
+    /// Has a Query not run stand-ins that are left in a failed transaction, which it ends first.
+    fn take_stand_ins_from(&mut self, text: &[u8], meant: &Meant) {
+        let server = self.server();
+        let is_failed = server.lent.has_stand_ins() && server.exchange.reported_status() == TransactionStatus::Failed;
+        if !is_failed || !sql::ends_transaction(text) {
+            return;
+        }
+        let left = meant.iter().filter(|spoken| spoken.is_run && server.lent.has_stand_in(&spoken.name));
+        let left: Vec<_> = left.map(|spoken| &spoken.name).collect();
+        self.flush();
+        self.scratch.clear();
+        for name in left {
+            message::put_statement_message(self.scratch, FrontendKind::Close, name);
+            self.server().exchange.expect(Expected::OwnClose);
+        }
         self.send_scratch();
     }
 
@@ -261,19 +354,24 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     }
 }
 
+/// Those that a text runs.
+pub(super) fn run(meant: &Meant) -> impl Iterator<Item = &Arc<Statement>> {
+    meant.iter().filter(|spoken| spoken.is_run).map(|spoken| &spoken.statement)
+}
+
 /// The effects of a text and of what it has run.
 pub(super) fn effects_with(effects: Effects, meant: &Meant) -> Effects {
-    meant.iter().fold(effects, |effects, (_, statement)| effects | statement.effects)
+    run(meant).fold(effects, |effects, statement| effects | statement.effects)
 }
 
 /// Whether one of those that a text has run is a COPY which the server reads.
 pub(super) fn may_copy(meant: &Meant) -> bool {
-    meant.iter().any(|(_, statement)| statement.may_copy)
+    run(meant).any(|statement| statement.may_copy)
 }
 
 /// The settings that a text resets, and what it has run.
 pub(super) fn resets_with(resets: Option<Reset>, meant: &Meant) -> Option<Reset> {
-    meant.iter().fold(resets, |resets, (_, statement)| Reset::both(resets, statement.resets.as_ref()))
+    run(meant).fold(resets, |resets, statement| Reset::both(resets, statement.resets.as_ref()))
 }
 
 /// The answer to a Parse of one name too many.
@@ -289,18 +387,30 @@ pub(super) fn ask_for_names(server: &mut Server, scratch: &mut Vec<u8>, io: &mut
     server.preparation = Preparation::UnderWay;
 }
 
+/// Closes the stand-ins that a server has under names of its client's, which a text has not forgotten.
+pub(super) fn close_stand_ins(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    let names = server.lent.take_stand_ins();
+    send_closes(server, names, scratch, io);
+    server.preparation = Preparation::UnderWay;
+}
+
 /// Closes the statements that a server has under names of its client's; `false` if there are none.
 pub(super) fn close_lent(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
     if server.lent.is_empty() {
         return false;
     }
+    let names = server.lent.take_all();
+    send_closes(server, names, scratch, io);
+    true
+}
+
+fn send_closes(server: &mut Server, names: BTreeSet<Box<[u8]>>, scratch: &mut Vec<u8>, io: &mut impl Io) {
     scratch.clear();
-    for name in server.lent.take_all() {
+    for name in names {
         message::put_statement_message(scratch, FrontendKind::Close, &name);
         server.exchange.expect(Expected::OwnClose);
     }
     scratch.extend_from_slice(&SYNC);
     server.exchange.expect(Expected::Own(Own::Prepare));
     io.send(server.conn, scratch);
-    true
 }

@@ -32,7 +32,7 @@ pub(crate) use literals::has_word;
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, reads_literals, returns_rows};
 pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
 pub(crate) use standby::is_the_same_at_standby;
-pub(crate) use statements::statements_named;
+pub(crate) use statements::{StatementNamed, statements_named};
 pub(crate) use unicode::spelled_out;
 pub(crate) use users::{users_set_by_code, users_set_by_parameters};
 

@@ -2,15 +2,26 @@
 
 use super::{Token, Words, spelled_out};
 
-/// The names of prepared statements in a text, which may hold several statements of SQL. What stands behind something
+/// A prepared statement that a text speaks of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StatementNamed {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Whether it is executed, or explained: else its name is only given, or forgotten.
+    pub is_run: bool,
+}
+
+/// The prepared statements that a text names, which may hold several statements of SQL. What stands behind something
 /// that can't be read is not among them.
-pub(crate) fn statements_named(text: &[u8]) -> Vec<Box<[u8]>> {
+pub(crate) fn statements_named(text: &[u8]) -> Vec<StatementNamed> {
     let mut found = Vec::new();
     let text = spelled_out(text);
     let mut words = Words::new(&text);
     while words.0.peek().is_some() {
         words.skip_explain();
-        let named = match words.take_any(&["prepare", "execute", "deallocate", "create"]) {
+        let verb = words.take_any(&["prepare", "execute", "deallocate", "create"]);
+        let is_run = matches!(verb, Some("execute" | "create"));
+        let named = match verb {
             Some("deallocate") => {
                 // It may be the name.
                 let is_noise = words.take("prepare");
@@ -20,7 +31,7 @@ pub(crate) fn statements_named(text: &[u8]) -> Vec<Box<[u8]>> {
             Some(_) => words.next_name(),
             None => None,
         };
-        found.extend(named);
+        found.extend(named.map(|name| StatementNamed { name, is_run }));
         words.skip_statement();
     }
     found
@@ -79,10 +90,10 @@ mod tests {
     #[test]
     fn names_stand_behind_three_words() {
         for (text, expected) in [
-            ("PREPARE A AS SELECT 1", "a"),
-            ("prepare \"A b\" (int) as select $1", "A b"),
+            ("PREPARE A AS SELECT 1", "(a)"),
+            ("prepare \"A b\" (int) as select $1", "(A b)"),
             ("execute a(1, 'x'); EXECUTE b", "a b"),
-            ("deallocate a; DEALLOCATE PREPARE b; deallocate prepare; deallocate all", "a b prepare all"),
+            ("deallocate a; DEALLOCATE PREPARE b; deallocate prepare; deallocate all", "(a) (b) (prepare) (all)"),
             ("explain execute a", "a"),
             ("EXPLAIN (ANALYZE, FORMAT (x)) /* so */ EXECUTE a; explain analyze verbose execute b", "a b"),
             ("create temp table t (x) as execute a with data; create table as as execute b", "a b"),
@@ -95,7 +106,11 @@ mod tests {
             ("select $$ execute a $$; /* execute b */ execute c", "c"),
         ] {
             let found = statements_named(text.as_bytes());
-            let found: Vec<_> = found.iter().map(|name| String::from_utf8_lossy(name)).collect();
+            let shown = |named: &StatementNamed| match (String::from_utf8_lossy(&named.name), named.is_run) {
+                (name, true) => name.into_owned(),
+                (name, false) => format!("({name})"),
+            };
+            let found: Vec<_> = found.iter().map(shown).collect();
             assert_eq!(found.join(" "), expected, "{text}");
         }
     }

@@ -12,6 +12,8 @@ matrix!(transaction:
     a_batch_goes_on_behind_what_takes_all_names,
     functions_that_forget,
     statements_that_no_longer_parse,
+    what_is_only_forgotten_is_not_run,
+    what_is_only_forgotten_need_not_parse,
 );
 
 const NOTHING: &[Option<&str>] = &[];
@@ -60,6 +62,8 @@ const TEXTS: &[&str] = &[
     "BEGIN; DEALLOCATE a; ROLLBACK; EXECUTE a", "EXECUTE a; COMMIT; EXECUTE a; BEGIN; EXECUTE a",
     "EXECUTE a; EXECUTE c; EXECUTE a", "DEALLOCATE \"A\"", "DEALLOCATE PREPARE", "EXECUTE \"\"", "EXECUTE",
     "EXECUTE a; frobnicate", "DEALLOCATE a; DEALLOCATE a",
+    "SELECT 1/0; DEALLOCATE a", "BEGIN; SELECT 1/0; DEALLOCATE a", "BEGIN; DEALLOCATE a; SELECT 1/0",
+    "BEGIN; DEALLOCATE a", "BEGIN; SAVEPOINT s; SELECT 1/0; DEALLOCATE b", "DEALLOCATE a; PREPARE b AS SELECT 2",
 ];
 
 /// Statements of the protocol that a text of SQL speaks of.
@@ -311,6 +315,71 @@ fn statements_that_no_longer_parse(case: Case) {
                 b.on_each_server(0, 1, &s().parse("several", text).bind("several", NOTHING).execute().sync());
             }
             b.query(0, "DEALLOCATE ALL");
+        }
+    });
+}
+
+/// A text that takes a name away, or is refused for it, does nothing of what the statement would have done.
+fn what_is_only_forgotten_is_not_run(case: Case) {
+    const STATEMENTS: [&str; 6] =
+        ["RESET ALL", "DISCARD ALL", "RESET application_name", "ROLLBACK", "SET application_name = 'c'", "EXECUTE b"];
+    const TEXTS: [&str; 7] = [
+        "SET application_name = 'd'; DEALLOCATE a",
+        "DEALLOCATE a; SET application_name = 'd'",
+        "SELECT 1; DEALLOCATE a",
+        "BEGIN; SET application_name = 'd'; DEALLOCATE a",
+        "BEGIN; SET LOCAL application_name = 'd'; DEALLOCATE a; SELECT 1",
+        "RESET application_name; PREPARE a AS SELECT 1",
+        "SET application_name = 'd'; EXECUTE a; DEALLOCATE a",
+    ];
+    beside(case, &[&[("application_name", "x")], &[]], |b| {
+        b.says(0, &s().parse("b", "RESET ALL").sync());
+        for statement in STATEMENTS {
+            for text in TEXTS {
+                b.query(0, "SET application_name = 'e'");
+                b.says(0, &s().parse("a", statement).sync());
+                // PostgreSQL says of a RESET behind it what the pool can't know (0014).
+                if text.contains("EXECUTE") && !statement.starts_with("SET") {
+                    continue;
+                }
+                b.query(0, text);
+                b.query(0, "COMMIT");
+                b.on_each_server(0, 1, &q("SHOW application_name"));
+                b.says(0, &s().close("a").sync());
+            }
+        }
+    });
+}
+
+/// PostgreSQL does not parse again what a text only takes away.
+fn what_is_only_forgotten_need_not_parse(case: Case) {
+    const TEXTS: [&str; 8] = [
+        "DEALLOCATE a; SELECT 1",
+        "BEGIN; DEALLOCATE a; NOTIFY ch, 'x'; DEALLOCATE a",
+        "DEALLOCATE ALL; LOCK TABLE none; DEALLOCATE a",
+        "SELECT 1; PREPARE a AS SELECT 2",
+        "BEGIN; SELECT 1/0; DEALLOCATE a",
+        "SELECT 1/0; DEALLOCATE a",
+        "BEGIN; DEALLOCATE a; PREPARE a AS SELECT 5",
+        "PREPARE c AS SELECT 6; SELECT 1/0; DEALLOCATE a",
+    ];
+    beside(case, &[&[], &[]], |b| {
+        for sql in ["SELECT id FROM gone", "SELECT id FROM gone WHERE id = $1", "INSERT INTO gone VALUES ($1)"] {
+            for text in TEXTS {
+                // The wrong number of them is found before the text is parsed (0014).
+                let execute = if sql.contains('$') { "EXECUTE a(1)" } else { "EXECUTE a" };
+                for then in [run("a"), s().describe("a"), q(execute)] {
+                    b.query(0, "CREATE TABLE gone (id int)");
+                    b.says(0, &s().parse("a", sql).describe("a").sync());
+                    b.query(0, "DROP TABLE gone");
+                    b.query(0, text);
+                    let then = if then.0.starts_with(b"Q") { then } else { then.sync() };
+                    b.says(0, &then);
+                    b.query(0, "ROLLBACK");
+                    b.on_each_server(0, 1, &then);
+                    b.query(0, "DEALLOCATE ALL");
+                }
+            }
         }
     });
 }
