@@ -15,6 +15,7 @@ use sluice_wire::{
 use crate::{
     io::Io,
     replies::{Expected, ParseSent, SentFor},
+    server::There,
     shape::Shape,
     sql,
     statement::Statement,
@@ -39,12 +40,16 @@ pub(super) enum Absence {
 }
 
 impl<'a, I: Io> ClientRelay<'a, I> {
-    /// Whether a statement is missing on the server, unless `is_there`, and can't be prepared there.
-    pub(super) fn absence(&mut self, statement: &Arc<Statement>, is_there: bool) -> Absence {
-        if is_there {
+    /// Whether a statement is missing on the server, and can't be prepared there. One that is `there` may have to be
+    /// prepared again as well: `is_told` says that the client may know its parameters' types.
+    pub(super) fn absence(&mut self, statement: &Arc<Statement>, there: Option<There>, is_told: bool) -> Absence {
+        let is_usable = there.is_some_and(|there| self.is_usable(statement, there, is_told));
+        let server = self.server();
+        // What serves as an unnamed statement is renewed every second: nobody waits for answers because of that.
+        let is_to_come = there.is_some() && statement.is_unnamed();
+        if is_usable || (is_to_come && server.exchange.expected_status() != TransactionStatus::Failed) {
             return Absence::Here;
         }
-        let server = self.server();
         if server.exchange.replies().end_requests() {
             return Absence::Open;
         }

@@ -348,7 +348,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let there = self.server().statements.find(statement.id);
         let has_other_count = || has_other_count(&seen.body[names.bytes..], &statement);
-        match self.absence(&statement, there.is_some()) {
+        match self.absence(&statement, there, !open.types) {
             // PostgreSQL says its name as it was sent, however long that is.
             Absence::Here if known_name(names.statement) != names.statement && has_other_count() => {
                 return self.bind_stand_in(seen, &names, &types_of(&statement));
@@ -461,7 +461,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
                     return Step::Stop(Stop::Hold);
                 }
                 let there = self.server().statements.find(statement.id);
-                match self.absence(&statement, there.is_some()) {
+                match self.absence(&statement, there, !open.types) {
                     Absence::Here | Absence::None => {}
                     Absence::Open => return self.wait_for_answers(),
                     Absence::Final => return self.describe_stand_in(seen, &statement, described),

@@ -117,16 +117,19 @@ impl<I: Io> ClientRelay<'_, I> {
     /// A statement as the server has it, if it has it and it may be used like that; `is_told` says that the client may
     /// know its parameters' types. One that must be prepared again before that is closed there.
     pub(super) fn usable(&mut self, statement: &Statement, there: Option<There>, is_told: bool) -> Option<There> {
-        let now = self.now;
-        let server = self.server.as_deref_mut()?;
-        let there = there?;
-        let is_old = statement.is_unnamed() && server.is_too_old(there.since, now);
-        let is_of_other_types = is_told && statement.has_types() && !there.is_typed;
-        if is_old || is_of_other_types {
-            server.statements.retire(statement.id);
-            return None;
+        let is_usable = self.is_usable(statement, there?, is_told);
+        if !is_usable {
+            self.server().statements.retire(statement.id);
         }
-        Some(there)
+        there.filter(|_| is_usable)
+    }
+
+    /// Whether a statement may be used like that as the server has it.
+    pub(super) fn is_usable(&self, statement: &Statement, there: There, is_told: bool) -> bool {
+        let is_too_old = || self.server.as_ref().is_some_and(|server| server.is_too_old(there.since, self.now));
+        let is_old = statement.is_unnamed() && is_too_old();
+        let is_of_other_types = is_told && statement.has_types() && !there.is_typed;
+        !is_old && !is_of_other_types
     }
 
     /// Whether the client may have the server that it was given, for a message that begins with that: others may have

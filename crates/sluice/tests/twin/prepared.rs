@@ -24,6 +24,7 @@ matrix!(transaction:
     a_statement_that_was_read_anew_is_lent_as_it_was_parsed,
     statements_with_open_types_are_read_anew_once,
     superusers_settings_behind_another_role,
+    statements_that_have_types_in_a_failed_block,
 );
 
 const ELSEWHERE: Startup<'_> = &[("search_path", "elsewhere, public")];
@@ -481,6 +482,33 @@ fn superusers_settings_behind_another_role(case: Case) {
                 b.query(0, "SET DateStyle = 'German'");
                 b.on_each_server(0, 1, &s().bind("n", &[]).execute().sync());
             }
+        }
+    });
+}
+
+/// A server may have a statement with other types than those that its client was told, and can't prepare it again where
+/// a transaction has failed.
+fn statements_that_have_types_in_a_failed_block(case: Case) {
+    beside(case, &[&[], &[], &[]], |b| {
+        for (number, then) in
+            [s().describe("a"), s().bind("a", &[Some("1")]).execute(), s().bind("a", &[])].iter().enumerate()
+        {
+            let sql = format!("SELECT {number} AS n WHERE $1 > 0");
+            b.says(0, &s().close("a").parse("a", &sql).describe("a").sync());
+            // Another client's server is told none.
+            b.query(0, "BEGIN READ WRITE");
+            b.says(1, &s().close("a").parse("a", &sql).bind("a", &[Some("1")]).execute().sync());
+            b.query(2, "SELECT 1");
+            b.query(0, "COMMIT");
+            for client in [2, 1, 0] {
+                b.query(client, "BEGIN READ WRITE");
+                b.query(0, "BEGIN READ WRITE; SELECT 1/0");
+                b.says(0, &then.clone().sync());
+                b.query(0, "ROLLBACK");
+                b.query(client, "ROLLBACK");
+            }
+            b.until(0, &s().query("BEGIN READ WRITE").query("SELECT 1/0").then(then).sync(), 3);
+            b.query(0, "ROLLBACK");
         }
     });
 }
