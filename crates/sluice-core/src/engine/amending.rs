@@ -33,8 +33,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             amended,
             is_amid: false,
         });
-        if self.follows_blocks() {
-            self.server().exchange.end_block(Ending::of(seen.body).known_if(false));
+        let ending = Ending::of(seen.body).known_if(false);
+        match self.follows_blocks() {
+            true => self.server().exchange.end_block(ending),
+            false => self.server().exchange.note_end(ending),
         }
         if sql::may_copy_in(seen.body) {
             self.server().exchange.may_begin_copy();

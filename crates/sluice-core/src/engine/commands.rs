@@ -160,9 +160,13 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(seen.body));
         let resets = resets.map(Into::into);
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
-        if seen.kind == FrontendKind::Query && self.follows_blocks() {
+        if seen.kind == FrontendKind::Query {
             let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole());
-            self.server().exchange.end_block(text.map_or(Ending::Open, Ending::of));
+            match (self.follows_blocks(), text.map(Ending::of)) {
+                (true, ending) => self.server().exchange.end_block(ending.unwrap_or(Ending::Open)),
+                (false, Some(ending)) => self.server().exchange.note_end(ending),
+                (false, None) => {}
+            }
         }
         let exchange = &mut self.server().exchange;
         match may_copy {

@@ -40,7 +40,7 @@ use super::{
     timers::CANCEL_AGAIN,
 };
 
-/// The time that a server may go on with what a client asked for before it said goodbye.
+/// The time that a server may go on with what a client asked for before it said goodbye, and with a COMMIT.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Engine {
@@ -332,8 +332,10 @@ impl Engine {
             self.close_server(id, io);
             return;
         }
-        let patience = if parting == Parting::Goodbye { FINISH_TIMEOUT } else { Duration::ZERO };
         let Some(server) = self.servers.get_mut(id) else { return };
+        // A cancel could roll back what its client has committed.
+        let may_finish = parting == Parting::Goodbye || server.exchange.may_owe_commit();
+        let patience = if may_finish { FINISH_TIMEOUT } else { Duration::ZERO };
         if server.exchange.may_be_in_doubt() {
             // How often it says that it is ready, nobody knows.
             self.close_server(id, io);

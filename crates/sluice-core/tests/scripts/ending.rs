@@ -3,9 +3,12 @@
 
 use sluice_wire::message;
 
+use std::time::Duration;
+
 use crate::{
     clusters::{asked, in_marked_block},
     losing::{has_another, in_block},
+    one, seated,
     table::{Side, Table, answers, bind, close, describe_portal, execute, parse, parse_typed, query, sync},
 };
 
@@ -259,4 +262,37 @@ fn a_portal_that_is_one_of_too_many_is_one_when_the_others_are_closed() {
     table.says(client, &[execute_portal("p64"), sync()].concat());
     table.hangs_up(server);
     assert!(table.hears(client).ends_with("Z(T) E(08007)"));
+}
+
+#[test]
+fn a_commit_whose_client_has_gone_has_its_time() {
+    let commit = [parse("", "COMMIT"), bind("", 0), execute(), sync()].concat();
+    for (said, may_commit) in [
+        (query("COMMIT"), true),
+        (commit, true),
+        (query("SELECT 1; END"), true),
+        (query("RESET ALL; COMMIT"), true),
+        (query("PREPARE TRANSACTION 'x'"), true),
+        ([query("SELECT 1"), query("COMMIT")].concat(), true),
+        (query("ROLLBACK"), false),
+        (query("SELECT 'commit'"), false),
+    ] {
+        let (mut table, client, server) = seated(one());
+        table.says(client, &query("BEGIN READ WRITE"));
+        table.says(server, &answers("C(BEGIN) Z(T)"));
+        table.says(client, &said);
+        table.hangs_up(client);
+        assert_eq!(table.cancels(), usize::from(!may_commit), "{}", said.escape_ascii());
+        table.passes(Duration::from_secs(9));
+        assert_eq!(table.cancels(), usize::from(!may_commit), "{}", said.escape_ascii());
+        table.passes(Duration::from_secs(2));
+        assert_eq!(table.cancels(), 1, "{}", said.escape_ascii());
+    }
+    // What was answered counts no more.
+    let (mut table, client, server) = seated(one());
+    table.says(client, &query("COMMIT"));
+    table.says(server, &answers("C(COMMIT) Z(I)"));
+    table.says(client, &query("SELECT 1"));
+    table.hangs_up(client);
+    assert_eq!(table.cancels(), 1);
 }

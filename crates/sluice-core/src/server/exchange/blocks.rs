@@ -15,6 +15,8 @@ use super::Exchange;
 pub(super) struct End {
     /// What all that was sent, and may have run, does to it.
     ending: Ending,
+    /// Whether any of that may be a COMMIT.
+    may_commit: bool,
     /// Whether the request that is being answered has ended it.
     pub(super) is_told: bool,
     /// Whether something was described in the request that was sent last, up to its end, of which the answer is not
@@ -54,6 +56,17 @@ impl Exchange {
     /// Something is sent that is run, and does that to the block which is open.
     pub fn end_block(&mut self, ending: Ending) {
         self.end.ending = self.end.ending.and(ending);
+        self.note_end(ending);
+    }
+
+    /// The same, where nobody asks how the block ends if the server is lost.
+    pub fn note_end(&mut self, ending: Ending) {
+        self.end.may_commit |= matches!(ending, Ending::Commit | Ending::Open);
+    }
+
+    /// Whether a COMMIT may be among what is owed.
+    pub fn may_owe_commit(&self) -> bool {
+        self.end.may_commit && self.owes()
     }
 
     /// Whether anything was sent that may end the block which is open.
