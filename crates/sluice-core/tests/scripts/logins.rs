@@ -189,6 +189,50 @@ fn clients_hear_of_a_reload_that_others_have_brought_to_light() {
 }
 
 #[test]
+fn what_a_query_of_the_pools_own_reports_and_has_not_caused_is_a_reload() {
+    let mut table = Table::reporting(one());
+    table.reports_at_login("TimeZone", "UTC");
+    let [first, second] = [(); 2].map(|()| table.client());
+    let server = table.servers()[0];
+    table.says(first, &query("SET DateStyle = 'ISO, DMY'"));
+    let set = "S(DateStyle=ISO, DMY) C(SET) S(sluice.session=set=646174657374796c65:49534f2c20444d59) Z(I)";
+    table.says(server, &answers(set));
+    table.hears(first);
+    table.hears(server);
+    table.says(second, &query("SELECT 1"));
+    let taken_back = table.hears(server);
+    assert!(taken_back.to_lowercase().contains("datestyle"), "the setting of the first: {taken_back}");
+    table.says(server, &answers("S(DateStyle=ISO, MDY) S(TimeZone=Asia/Seoul) S(sluice.session=) C(RESET) Z(I)"));
+    assert_eq!(table.hears(server), "Q(SELECT 1)");
+    table.says(server, &answers("D(1) C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(second), "D C(SELECT 1) S(TimeZone=Asia/Seoul) Z(I)");
+}
+
+#[test]
+fn what_a_client_resets_to_it_knows() {
+    let mut table = Table::reporting(one());
+    table.reports_at_login("TimeZone", "UTC");
+    let [first, second] = [(); 2].map(|()| table.client());
+    let server = table.servers()[0];
+    let answer = |table: &mut Table, client, sql: &str, answer: &str| {
+        table.says(client, &query(sql));
+        table.says(server, &answers(answer));
+        table.hears(server);
+        table.hears(client)
+    };
+    answer(&mut table, first, "SELECT 1", "D(1) C(SELECT 1) S(sluice.configuration=1.1) Z(I)");
+    let set = "S(TimeZone=Asia/Tokyo) C(SET) S(sluice.session=set=74696d657a6f6e65:417369612f546f6b796f) Z(I)";
+    answer(&mut table, first, "SET TimeZone = 'Asia/Tokyo'", set);
+    // Reloaded, so that it is reset to something that nobody has told the client.
+    let reset = "C(RESET) S(TimeZone=Asia/Seoul) S(sluice.session=) S(sluice.configuration=1.2) Z(I)";
+    answer(&mut table, first, "RESET TimeZone", reset);
+    let back = "D(1) C(SELECT 1) S(TimeZone=UTC) S(sluice.configuration=1.3) Z(I)";
+    answer(&mut table, second, "SELECT 1", back);
+    let heard = answer(&mut table, first, "SELECT 1", "D(1) C(SELECT 1) Z(I)");
+    assert_eq!(heard, "D C(SELECT 1) S(TimeZone=UTC) Z(I)");
+}
+
+#[test]
 fn a_reload_takes_nothing_from_what_a_client_has_set() {
     let mut table = Table::reporting(one());
     table.reports_at_login("TimeZone", "UTC");
