@@ -247,7 +247,8 @@ What may differ from the primary:
   statement that failed behind its `setseed()`, which is forgotten. Advisory locks in a statement's text are refused by the
   same code; one that a function takes is a lock at that standby alone.
 - What stands behind the COMMIT in the same text, or before the Sync of the same batch, is still the standby's: what writes is
-  refused (25006). So is what `COMMIT AND CHAIN` begins, which can't be made a transaction that writes (0A000).
+  refused (25006), and anything where the session's default isolation is SERIALIZABLE (0A000). So is what `COMMIT AND CHAIN`
+  begins, which can't be made a transaction that writes (0A000).
 - `ALTER ROLE … SET` and `ALTER DATABASE … SET` count for a standby's connections that are opened after it has replayed them.
 
 [The decision](../decisions/0032-a-read-waits-for-the-commits-that-it-has-to-find.md) has the reasons.
