@@ -183,8 +183,6 @@ pub struct Session {
     asks_until: Option<Time>,
     /// The number of times that what sequences gave it is not for it to be told any more.
     sequences_lost: u32,
-    /// The largest number of an unnamed cursor that it has named of late.
-    pub portals_named: u32,
     /// The transaction that it was told has begun and that no server knows of yet.
     pub begun: Option<Begun>,
     /// Whether that was lost with its server: all of it fails with that error, its COMMIT above all.
@@ -365,7 +363,6 @@ impl Session {
             has_advanced: false,
             asks_until: None,
             sequences_lost: 0,
-            portals_named: 0,
             begun: None,
             is_lost: false,
             commit: None,

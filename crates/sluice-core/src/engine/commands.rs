@@ -75,7 +75,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // What is still to come may take all of them away.
             effects.insert(Effects::NAMES);
         }
-        self.note_portals(effects, text);
         if let Some(step) = self.lend(&meant, Bearer::Query) {
             return step;
         }

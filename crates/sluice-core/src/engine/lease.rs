@@ -34,7 +34,6 @@ use super::{
     losing::loss,
     outcomes::ask_for_outcome,
     own_queries::send_own,
-    portals::count_on,
     resume_server,
     sequences::change_server,
     shutting_down,
@@ -183,7 +182,6 @@ impl Engine {
         session.has_caught_up();
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
         change_server(state, session, reference, &mut self.scratch, io);
-        count_on(state, session, &mut self.scratch, io);
         report_address(state, peer, &mut self.scratch, io);
         self.begin_begun(now, id, server, io);
         self.todo.push_back(Todo::Input(id));

@@ -46,7 +46,6 @@
 //! | `sharing` | servers under limits that several pools share |
 //! | `keeping` | the contents of a session: settings that follow its client, and what keeps it on its server |
 //! | `slow` | requests that take long, for the log |
-//! | `portals` | names of unnamed cursors, of which no client is given one twice |
 //! | `sequences` | what sequences gave a client, which `currval` and `lastval` tell |
 //! | `waiting` | what a client waits for whose message has not been handled |
 //! | `idling` | clients that hold a server and leave it waiting |
@@ -95,7 +94,6 @@ mod own_answers;
 mod own_queries;
 mod parameters;
 mod parses;
-mod portals;
 mod reloads;
 mod rereading;
 mod resetting;

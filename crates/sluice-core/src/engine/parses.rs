@@ -72,7 +72,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Sends, or awaits, what has to come before a statement's Parse.
     fn before_parse(&mut self, statement: &Statement) -> Option<Step> {
-        self.note_portals(statement.effects, statement.query());
         // What a DEALLOCATE names is looked up when it is run.
         let effects = if statement.deallocates.is_some() { Effects::empty() } else { statement.effects };
         let meant = self.meant_by_one(effects, statement.query());

@@ -116,8 +116,6 @@ pub struct Server {
     pub notices: LoginNotices,
     /// The clients whose uses of sequences `currval` and `lastval` would show there.
     pub sequences: Sequences,
-    /// The number of unnamed cursors that it has counted, at least.
-    pub portals_counted: u32,
     /// Its client's leave to keep it between transactions.
     pub kept: Option<Kept>,
     /// The work of Sluice's own there before its client's next message goes to it.
@@ -255,7 +253,6 @@ impl Server {
             parameters: Parameters::default(),
             notices: LoginNotices::default(),
             sequences: Sequences::default(),
-            portals_counted: 0,
             kept: None,
             preparation: Preparation::None,
             own_error: None,

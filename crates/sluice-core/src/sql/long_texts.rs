@@ -93,5 +93,5 @@ fn read_by_all(text: &[u8]) {
     let _resets = (reset(text), resets_within(text), settings_named(text), users_set_by_code(text));
     let _shapes = (parameters(text), parameters_of_query(text), highest_written(text), returns_rows(text));
     let _others = (reads_literals(text), is_the_same_at_standby(text), statements_named(text), spelled_out(text));
-    let _shown = (shown(text), without_constants(text, false), unnamed_portal(text));
+    let _shown = (shown(text), without_constants(text, false));
 }

@@ -12,7 +12,6 @@ mod literals;
 #[cfg(test)]
 mod long_texts;
 mod outline;
-mod portals;
 mod resets;
 mod standby;
 mod statements;
@@ -31,7 +30,6 @@ pub use customs::{CustomNames, custom_set_alone, may_set_null};
 pub use effects::{Effects, effects, effects_of_beginning};
 pub(crate) use literals::has_word;
 pub(crate) use outline::{has_several, highest_written, parameters, parameters_of_query, reads_literals, returns_rows};
-pub(crate) use portals::unnamed_portal;
 pub use resets::{Reset, ResetWithin, reset, resets_within, settings_named};
 pub(crate) use standby::is_the_same_at_standby;
 pub(crate) use statements::{StatementNamed, statements_named};

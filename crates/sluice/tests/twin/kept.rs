@@ -1,8 +1,6 @@
 //! What functions keep in a session, where PostgreSQL knows nothing of it: nobody else meets it.
 
-use std::collections::BTreeSet;
-
-use sluice_testkit::{Case, Script, Version, matrix, raw::transcript};
+use sluice_testkit::{Case, Version, matrix};
 
 use crate::beside::{beside, beside_with, s};
 
@@ -10,7 +8,6 @@ matrix!(transaction:
     values_of_other_languages,
     values_of_other_languages_that_no_text_shows,
     connections_that_no_text_shows,
-    unnamed_cursors_are_named_once,
 );
 
 /// Debian's packages have PL/Perl and dblink; those from which the other servers of the tests come have neither.
@@ -89,39 +86,6 @@ fn connections_that_no_text_shows(case: Case) {
             assert!(answer.contains("D(NULL)"), "{sql}: {answer}");
             let answer = b.query(0, show);
             assert!(answer.contains("D({c})"), "{sql}: {answer}");
-        }
-    });
-}
-
-/// Each server counts unnamed cursors for itself; a client that names them gets no name from two.
-fn unnamed_cursors_are_named_once(case: Case) {
-    const OPENS: &str = "CREATE FUNCTION opens() RETURNS refcursor LANGUAGE plpgsql AS \
-        'DECLARE c refcursor; BEGIN OPEN c FOR SELECT 7; RETURN c; END'";
-    beside(case, &[&[("statement_timeout", "1s"), ("default_transaction_isolation", "serializable")], &[]], |b| {
-        b.query(1, OPENS);
-        let mut seen = BTreeSet::new();
-        let mut says = |client: usize, script: &Script| {
-            b.pooled[client].send(script);
-            transcript(&b.pooled[client].until_ready(1))
-        };
-        for number in 0..12 {
-            // The other server is the one that is free.
-            let is_held = number % 2 == 1;
-            if is_held {
-                says(1, &s().query("BEGIN READ WRITE; SELECT 1"));
-            }
-            for _ in 0..=number % 3 {
-                says(0, &s().query("BEGIN READ WRITE"));
-                let said = says(0, &s().query("SELECT opens()"));
-                let name = said.split(['(', ')']).find(|part| part.starts_with("<unnamed")).unwrap().to_owned();
-                let fetched = says(0, &s().unnamed(&format!("FETCH ALL IN \"{name}\""), &[]).sync());
-                assert!(fetched.contains("D(7)"), "{fetched}");
-                says(0, &s().query("COMMIT"));
-                assert!(seen.insert(name), "{said} once more, behind {seen:?}");
-            }
-            if is_held {
-                says(1, &s().query("COMMIT"));
-            }
         }
     });
 }
