@@ -70,7 +70,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         }
         let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
         let mut effects = if seen.is_whole() { effects(text) } else { effects_of_beginning(text) };
-        let meant = self.meant_by_query(effects, text, seen.is_whole());
+        let meant = self.meant_by(effects, text);
         if !seen.is_whole() {
             // What is still to come may take all of them away.
             effects.insert(Effects::NAMES);

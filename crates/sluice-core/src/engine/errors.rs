@@ -366,19 +366,14 @@ impl<I: Io> ServerRelay<'_, I> {
     }
 
     fn undo_parse(&mut self, sent: ParseSent, was_skipped: bool) {
-        let ParseSent { statement, by, sent_for, given, .. } = sent;
-        // Behind the client's own Parse the server may have another one by that name.
-        if let By::Lent(name) = &by
-            && sent_for != SentFor::Parse
-        {
-            self.server.lent.remove(name);
-        }
-        let Some(statement) = statement else { return };
+        let ParseSent { statement: Some(statement), by, sent_for, given, .. } = sent else { return };
         match by {
             By::Shared => {
                 self.server.statements.refused(statement.id);
                 statement.refuse();
             }
+            // Behind the client's own Parse the server may have another one by that name.
+            By::Lent(name) if sent_for != SentFor::Parse => self.server.lent.remove(&name),
             By::Lent(_) => {}
             By::None => self.server.statements.set_unnamed(None),
         }

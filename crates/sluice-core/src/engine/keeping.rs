@@ -11,7 +11,7 @@ use sluice_control::settings::PinPolicy;
 use sluice_wire::{ErrorResponse, message, sqlstate};
 
 use crate::{
-    client::{Client, Phase, Session, Waiting},
+    client::{Client, Phase, Session},
     customs::Customs,
     holding::Pins,
     hub::Pool,
@@ -30,7 +30,7 @@ use crate::{
 use super::{
     Engine, Todo,
     draining::drained,
-    lending::{ask_for_names, close_lent, close_stand_ins},
+    lending::{ask_for_names, close_lent},
     own_queries::{send_own, send_own_within},
     reloads::has_heard,
     shutting_down,
@@ -65,9 +65,6 @@ impl Engine {
                 self.look_for_date_style(now, (client, server), io);
             }
             Phase::Open(_) if state.lent.are_in_doubt() => ask_for_names(state, &mut self.scratch, io),
-            Phase::Open(session) if state.lent.has_stand_ins() && session.next != Waiting::ForNames => {
-                close_stand_ins(state, &mut self.scratch, io);
-            }
             Phase::Welcome(..) | Phase::Open(_) if state.needs_probe() => {
                 send_probe(now, state, &mut self.scratch, io);
             }

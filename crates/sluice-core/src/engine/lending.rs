@@ -6,10 +6,7 @@
 //! A name is lent before a text that speaks of it is sent, and from its Parse on where SQL may have made it. When the
 //! transaction has ended, the server is asked which of them are left; before it goes to anybody else, all are closed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use sluice_wire::{
     ErrorResponse, FrontendKind,
@@ -30,7 +27,6 @@ use crate::{
 use super::{
     frontend::{ClientRelay, Seen, Step, Stop},
     own_queries::send_own,
-    standing_in::types_of,
 };
 
 /// Statements of the protocol that a text of SQL speaks of.
@@ -42,8 +38,6 @@ pub(super) struct Spoken {
     statement: Arc<Statement>,
     /// Whether the text may run it, or what it runs: else its name is only given, or forgotten.
     is_run: bool,
-    /// Whether a stand-in serves as well, which can always be parsed.
-    may_stand_in: bool,
 }
 
 /// A step on the way through statements that speak of each other.
@@ -154,38 +148,11 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             self.follow_settings(&name);
             if let Some(statement) = self.statement_named(&name).cloned() {
                 let query = statement.clone();
-                stack.push(Visit::Done(Spoken { name, statement, is_run, may_stand_in: false }));
+                stack.push(Visit::Done(Spoken { name, statement, is_run }));
                 if query.effects.intersects(Effects::NAMES) {
                     stack.extend(named(query.query(), is_run));
                 }
             }
-        }
-        meant
-    }
-
-    /// The same of a Query. What it does not run can be a stand-in where nothing can use that before the server is asked
-    /// which names it has: no block is open that could go on behind a failure, by a savepoint, and the text has one
-    /// reading.
-    pub(super) fn meant_by_query(&mut self, effects: Effects, text: &[u8], is_whole: bool) -> Meant {
-        let mut meant = self.meant_by(effects, text);
-        self.take_stand_ins_from(text, &meant);
-        let has_one_reading = is_whole && text.is_ascii() && !text.contains(&b'\\');
-        if meant.iter().all(|spoken| spoken.is_run)
-            || !has_one_reading
-            || sql::has_word(text, b"savepoint")
-            || self.server().exchange.expected_status() != TransactionStatus::Idle
-        {
-            return meant;
-        }
-        let names_in = |text: &[u8]| {
-            sql::statements_named(text).into_iter().map(|named| Box::<[u8]>::from(known_name(&named.name)))
-        };
-        let in_text: BTreeSet<_> = names_in(text).collect();
-        let in_run: BTreeSet<_> = run(&meant).flat_map(|statement| names_in(statement.query())).collect();
-        // Nothing has to be known of what a stand-in would have spoken of.
-        meant.retain(|spoken| spoken.is_run || in_text.contains(&spoken.name) || in_run.contains(&spoken.name));
-        for spoken in meant.iter_mut().filter(|spoken| !spoken.is_run && !in_run.contains(&spoken.name)) {
-            spoken.may_stand_in = !sql::ends_transaction(spoken.statement.query());
         }
         meant
     }
@@ -232,20 +199,15 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         if !is_within && server.cancels.are_under_way() {
             return Some(Step::Stop(Stop::Hold));
         }
-        let is_apart = |Spoken { statement, may_stand_in, .. }: &&Spoken| {
-            !may_stand_in && statement.is_lent_apart(self.context_in_place())
-        };
+        let is_apart = |spoken: &&Spoken| spoken.statement.is_lent_apart(self.context_in_place());
         let in_block = server.exchange.expected_status() == TransactionStatus::InTransaction;
         let in_doubt = is_within && !in_block && !server.session.knows_settings();
         if in_doubt && missing.iter().any(is_apart) && self.asks_for_settings() {
             return Some(Step::Stop(Stop::Hold));
         }
         self.flush();
-        for Spoken { name, statement, may_stand_in, .. } in missing {
-            match may_stand_in {
-                true => self.send_stand_in(name, statement),
-                false => self.parse_apart(statement, Some(name), SentFor::Use, false),
-            }
+        for Spoken { name, statement, .. } in missing {
+            self.parse_apart(statement, Some(name), SentFor::Use, false);
         }
         if is_within {
             return None;
@@ -279,42 +241,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let by = By::Lent(name.into());
         let sent = ParseSent { statement: Some(statement.clone()), by, ..ParseSent::unfollowed(SentFor::Use) };
         server.exchange.expect(Expected::Parse(sent.into()));
-        self.send_scratch();
-    }
-
-    /// Prepares a stand-in under a name of the client's, for a text that only gives that name, or forgets it. PostgreSQL
-    /// refuses it in a failed transaction as it would refuse the statement.
-    fn send_stand_in(&mut self, name: &[u8], statement: &Statement) {
-        let types = types_of(statement);
-        // Where it has none, PostgreSQL has to be told them all: 0 and 705 are types to be found out.
-        let (numbers, _) = types[2..].as_chunks();
-        let are_known = numbers.iter().all(|number| !matches!(u32::from_be_bytes(*number), 0 | 705));
-        let has_rows = are_known && sql::returns_rows(statement.query());
-        let text: &[u8] = if has_rows { b"SELECT 1\0" } else { b"\0" };
-        self.scratch.clear();
-        Parse::write(self.scratch, name, &[text, &types].concat());
-        let server = self.server();
-        server.lent.lend_stand_in(name);
-        let sent = ParseSent { by: By::Lent(name.into()), ..ParseSent::unfollowed(SentFor::Use) };
-        server.exchange.expect(Expected::Parse(sent.into()));
-        self.send_scratch();
-    }
-
-    /// Has a Query not run stand-ins that are left in a failed transaction, which it ends first.
-    fn take_stand_ins_from(&mut self, text: &[u8], meant: &Meant) {
-        let server = self.server();
-        let is_failed = server.lent.has_stand_ins() && server.exchange.reported_status() == TransactionStatus::Failed;
-        if !is_failed || !sql::ends_transaction(text) {
-            return;
-        }
-        let left = meant.iter().filter(|spoken| spoken.is_run && server.lent.has_stand_in(&spoken.name));
-        let left: Vec<_> = left.map(|spoken| &spoken.name).collect();
-        self.flush();
-        self.scratch.clear();
-        for name in left {
-            message::put_statement_message(self.scratch, FrontendKind::Close, name);
-            self.server().exchange.expect(Expected::OwnClose);
-        }
         self.send_scratch();
     }
 
@@ -387,30 +313,18 @@ pub(super) fn ask_for_names(server: &mut Server, scratch: &mut Vec<u8>, io: &mut
     server.preparation = Preparation::UnderWay;
 }
 
-/// Closes the stand-ins that a server has under names of its client's, which a text has not forgotten.
-pub(super) fn close_stand_ins(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    let names = server.lent.take_stand_ins();
-    send_closes(server, names, scratch, io);
-    server.preparation = Preparation::UnderWay;
-}
-
 /// Closes the statements that a server has under names of its client's; `false` if there are none.
 pub(super) fn close_lent(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
     if server.lent.is_empty() {
         return false;
     }
-    let names = server.lent.take_all();
-    send_closes(server, names, scratch, io);
-    true
-}
-
-fn send_closes(server: &mut Server, names: BTreeSet<Box<[u8]>>, scratch: &mut Vec<u8>, io: &mut impl Io) {
     scratch.clear();
-    for name in names {
+    for name in server.lent.take_all() {
         message::put_statement_message(scratch, FrontendKind::Close, &name);
         server.exchange.expect(Expected::OwnClose);
     }
     scratch.extend_from_slice(&SYNC);
     server.exchange.expect(Expected::Own(Own::Prepare));
     io.send(server.conn, scratch);
+    true
 }

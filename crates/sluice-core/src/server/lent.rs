@@ -9,8 +9,6 @@ use crate::profile::{Profile, put_literal};
 #[derive(Debug, Default)]
 pub struct Lent {
     names: BTreeSet<Box<[u8]>>,
-    /// Those of them under which the server has a stand-in, that is there to be forgotten.
-    stand_ins: BTreeSet<Box<[u8]>>,
     /// Whether SQL may have changed what they mean since the server was last asked.
     in_doubt: bool,
     /// The names that the server has said it has statements of the protocol by, in hexadecimal.
@@ -41,44 +39,19 @@ impl Lent {
         !self.names.is_empty() && self.names.contains(name)
     }
 
-    /// Whether it is lent, and a stand-in has been sent under it.
-    pub fn has_stand_in(&self, name: &[u8]) -> bool {
-        self.stand_ins.contains(name)
-    }
-
-    /// Whether there are stand-ins.
-    pub fn has_stand_ins(&self) -> bool {
-        !self.stand_ins.is_empty()
-    }
-
     /// A statement is sent under that name.
     pub fn lend(&mut self, name: &[u8]) {
         self.names.insert(name.into());
-        self.stand_ins.remove(name);
-    }
-
-    /// A stand-in is sent under that name.
-    pub fn lend_stand_in(&mut self, name: &[u8]) {
-        self.names.insert(name.into());
-        self.stand_ins.insert(name.into());
     }
 
     /// The server has no statement under that name: it has not made the one that it was sent.
     pub fn remove(&mut self, name: &[u8]) {
         self.names.remove(name);
-        self.stand_ins.remove(name);
     }
 
     /// All names, which are to be closed.
     pub fn take_all(&mut self) -> BTreeSet<Box<[u8]>> {
         std::mem::take(self).names
-    }
-
-    /// The names of stand-ins, which are to be closed.
-    pub fn take_stand_ins(&mut self) -> BTreeSet<Box<[u8]>> {
-        let taken = std::mem::take(&mut self.stand_ins);
-        self.names.retain(|name| !taken.contains(name));
-        taken
     }
 
     /// SQL may change what they mean, or the client closes one.
@@ -124,7 +97,6 @@ impl Lent {
         let hex = |name: &[u8]| name.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let (left, gone) = std::mem::take(&mut self.names).into_iter().partition(|name| heard.contains(&hex(name)));
         self.names = left;
-        self.stand_ins.retain(|name| self.names.contains(name));
         gone
     }
 }

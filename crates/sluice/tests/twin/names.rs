@@ -13,7 +13,6 @@ matrix!(transaction:
     functions_that_forget,
     statements_that_no_longer_parse,
     what_is_only_forgotten_is_not_run,
-    what_is_only_forgotten_need_not_parse,
 );
 
 const NOTHING: &[Option<&str>] = &[];
@@ -346,39 +345,6 @@ fn what_is_only_forgotten_is_not_run(case: Case) {
                 b.query(0, "COMMIT");
                 b.on_each_server(0, 1, &q("SHOW application_name"));
                 b.says(0, &s().close("a").sync());
-            }
-        }
-    });
-}
-
-/// PostgreSQL does not parse again what a text only takes away.
-fn what_is_only_forgotten_need_not_parse(case: Case) {
-    const TEXTS: [&str; 8] = [
-        "DEALLOCATE a; SELECT 1",
-        "BEGIN; DEALLOCATE a; NOTIFY ch, 'x'; DEALLOCATE a",
-        "DEALLOCATE ALL; LOCK TABLE none; DEALLOCATE a",
-        "SELECT 1; PREPARE a AS SELECT 2",
-        "BEGIN; SELECT 1/0; DEALLOCATE a",
-        "SELECT 1/0; DEALLOCATE a",
-        "BEGIN; DEALLOCATE a; PREPARE a AS SELECT 5",
-        "PREPARE c AS SELECT 6; SELECT 1/0; DEALLOCATE a",
-    ];
-    beside(case, &[&[], &[]], |b| {
-        for sql in ["SELECT id FROM gone", "SELECT id FROM gone WHERE id = $1", "INSERT INTO gone VALUES ($1)"] {
-            for text in TEXTS {
-                // The wrong number of them is found before the text is parsed (0014).
-                let execute = if sql.contains('$') { "EXECUTE a(1)" } else { "EXECUTE a" };
-                for then in [run("a"), s().describe("a"), q(execute)] {
-                    b.query(0, "CREATE TABLE gone (id int)");
-                    b.says(0, &s().parse("a", sql).describe("a").sync());
-                    b.query(0, "DROP TABLE gone");
-                    b.query(0, text);
-                    let then = if then.0.starts_with(b"Q") { then } else { then.sync() };
-                    b.says(0, &then);
-                    b.query(0, "ROLLBACK");
-                    b.on_each_server(0, 1, &then);
-                    b.query(0, "DEALLOCATE ALL");
-                }
             }
         }
     });
