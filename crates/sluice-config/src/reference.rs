@@ -171,7 +171,7 @@ max_lag = \"10s\"
   is not). A standby that is promoted ends no connection: what is open there ends with its transaction.
 - PostgreSQL refuses what writes (25006), and may cancel a query for what it has to replay (40001): clients hear its own
   words. Sessions begin with `default_transaction_read_only`, so that the same is refused where readers go to the primary.
-- A block that is lost with its standby fails with 40001, also where its COMMIT was under way, and the client stays. A
+- A block that is lost with its standby fails with 40001, also where its COMMIT alone was under way, and the client stays. A
   statement outside of a block whose answer was lost ends its client's connection (08007), as above.
 - In session mode, and with what can't follow it (`SHOW PINS`), a client stays where it is as long as its server lives.
 - Users and secrets are looked up at the primary, so log-ins need one where `[auth.lookup]` is used.
@@ -229,7 +229,8 @@ read_only_transactions = \"standby\"
   ([Causal reads](#causal-reads)).
 - Standbys are chosen as for readers, by `max_lag` and `max_lag_bytes`. All transactions of a client go to the same one as
   long as the same ones will do. A pool for each standby has the database's `size`.
-- A transaction that is lost with its standby fails with 40001, and the client stays.
+- A transaction that is lost with its standby fails with 40001, and the client stays; where its COMMIT and another answer
+  were owed, the client is disconnected (08007), though nothing was to be committed.
 
 What may differ from the primary:
 
