@@ -278,7 +278,9 @@ fn writes_nothing(client: &mut Client, server: &TestServer) {
 /// From here on commits wait for a standby that never comes.
 fn lose_standby(server: &TestServer) {
     alter(server, "SET synchronous_standby_names = 'nobody'", "nobody");
-    // The checkpointer tells sessions of it when it has heard itself: from when the first of them waits.
+    // The checkpointer tells sessions of it when it has heard itself, as it has when it is asked for something later. Up to
+    // then commits wait for it, in the same words, and can be cancelled.
+    (0..2).for_each(|_| server.execute("CHECKPOINT"));
     let mut first = server.superuser("postgres");
     let pid = pid_of(&mut first);
     let waits_now = Arc::new(AtomicBool::new(false));

@@ -26,7 +26,7 @@ use crate::{diagnosis, event::Event};
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
 
 /// The time of the lease that is made to have something written: any will do.
-const VOTE_LEASE_SECONDS: u32 = 1;
+const VOTE_LEASE_SECONDS: u32 = 60;
 
 /// The part of the end of etcd's log that is searched for errors, in bytes: a panic of it is long.
 const LOG_BYTES: u64 = 64 * 1024;
@@ -302,8 +302,9 @@ impl Host {
     fn promote(&self, others: &EtcdClient, id: u64) -> io::Result<()> {
         self.has_joined.store(true, Ordering::Release);
         others.promote_member(id)?;
-        // Where it fails, whatever is written next does the same.
-        let _ = others.grant(VOTE_LEASE_SECONDS);
+        // Where it fails, whatever is written next does the same. It is ended at once: written later, its end may find a
+        // disk that is full by then.
+        let _ = others.grant(VOTE_LEASE_SECONDS).and_then(|lease| others.revoke(lease));
         Ok(())
     }
 
