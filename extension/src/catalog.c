@@ -20,7 +20,6 @@
 #include "common/hashfn.h"
 #include "compat.h"
 #include "gate.h"
-#include "replication/walsender.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
 
@@ -64,7 +63,7 @@ look_at_count(void)
 {
 	uint64		now;
 
-	if (sluice_shared == NULL || MyBackendType != B_BACKEND || am_walsender)
+	if (!sluice_has_client())
 		return;
 	now = pg_atomic_read_u64(count_of_database());
 	if (now != flagged_at)
@@ -249,9 +248,6 @@ show_catalog(void)
 void
 catalog_define_setting(void)
 {
-	DefineCustomStringVariable(CATALOG_SETTING,
-							   "How often the catalog of this database has changed.",
-							   NULL, &catalog_text, "", PGC_INTERNAL,
-							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   NULL, NULL, show_catalog);
+	sluice_define_reported(CATALOG_SETTING, "How often the catalog of this database has changed.",
+						   &catalog_text, show_catalog);
 }

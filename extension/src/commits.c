@@ -18,7 +18,6 @@
 #include "access/xlog.h"
 #include "compat.h"
 #include "gate.h"
-#include "replication/walsender.h"
 
 #define COMMIT_SETTING "sluice.commit_lsn"
 
@@ -52,7 +51,7 @@ commits_at_end(XactEvent event)
 	if (!reports_commits || event != XACT_EVENT_COMMIT)
 		return;
 	has_written = has_written || TransactionIdIsValid(GetTopTransactionIdIfAny());
-	if (!has_written || sluice_shared == NULL || MyBackendType != B_BACKEND || am_walsender)
+	if (!has_written || !sluice_has_client())
 		return;
 	/* Its record is written by now, and this is behind it. */
 	last_commit = XactLastCommitEnd;
@@ -76,9 +75,6 @@ commits_define_settings(void)
 							 "For connection pools, which set it for their connections.",
 							 &reports_commits, false, PGC_BACKEND, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
-	DefineCustomStringVariable(COMMIT_SETTING,
-							   "The end of this session's last commit in the WAL.",
-							   NULL, &commit_text, "", PGC_INTERNAL,
-							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   NULL, NULL, show_commit);
+	sluice_define_reported(COMMIT_SETTING, "The end of this session's last commit in the WAL.",
+						   &commit_text, show_commit);
 }

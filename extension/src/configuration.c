@@ -14,7 +14,6 @@
 #include "common/hashfn.h"
 #include "compat.h"
 #include "gate.h"
-#include "replication/walsender.h"
 #include "utils/guc_tables.h"
 #include "utils/timestamp.h"
 
@@ -96,7 +95,7 @@ configuration_at_end(XactEvent event)
 
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	if (sluice_shared == NULL || MyBackendType != B_BACKEND || am_walsender)
+	if (!sluice_has_client())
 		return;
 	now = pg_atomic_read_u32(&sluice_shared->configuration);
 	if (now == flagged_at)
@@ -121,9 +120,6 @@ show_configuration(void)
 void
 configuration_define_setting(void)
 {
-	DefineCustomStringVariable(CONFIGURATION_SETTING,
-							   "A mark of the configuration, which changes with what sessions may set.",
-							   NULL, &configuration_text, "", PGC_INTERNAL,
-							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   NULL, NULL, show_configuration);
+	sluice_define_reported(CONFIGURATION_SETTING, "A mark of the configuration, which changes with what sessions may set.",
+						   &configuration_text, show_configuration);
 }

@@ -29,6 +29,7 @@
 #include "nodes/plannodes.h"
 #include "port/atomics.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 /* Class of a transaction, which selects the gate that it enters. */
@@ -332,6 +333,8 @@ typedef struct UtilityNote
 	bool		forgets_sequences;	/* of DISCARD */
 } UtilityNote;
 
+extern bool sluice_has_client(void);
+extern void sluice_define_reported(const char *setting, const char *description, char **text, GucShowHook show);
 extern void sluice_flag_for_report(const char *setting);
 extern void session_before_executor(const PlannedStmt *statement);
 extern void session_before_utility(const Node *command, UtilityNote *note);

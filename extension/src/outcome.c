@@ -308,11 +308,8 @@ outcome_define_settings(void)
 							 "For connection pools, which set it for their connections.",
 							 &reports_transactions, false, PGC_BACKEND, GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE,
 							 NULL, NULL, NULL);
-	DefineCustomStringVariable(TRANSACTION_SETTING,
-							   "The mark of this session's last transaction block that has written.",
-							   NULL, &transaction_text, "", PGC_INTERNAL,
-							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   NULL, NULL, show_transaction);
+	sluice_define_reported(TRANSACTION_SETTING, "The mark of this session's last transaction block that has written.",
+						   &transaction_text, show_transaction);
 	DefineCustomStringVariable(OUTCOME_SETTING,
 							   "Set to the mark of a transaction, it shows that one's outcome.",
 							   NULL, &outcome_text, "", PGC_USERSET,

@@ -42,10 +42,19 @@ static char *session_text = NULL;
 static bool was_asked_inside = false;
 
 /* Whether this process has a client whom it can tell. */
-static bool
-has_client(void)
+bool
+sluice_has_client(void)
 {
 	return sluice_shared != NULL && MyBackendType == B_BACKEND && !am_walsender;
+}
+
+/* Defines a setting that nobody sets, and that is reported; its variable is never looked at. */
+void
+sluice_define_reported(const char *setting, const char *description, char **text, GucShowHook show)
+{
+	DefineCustomStringVariable(setting, description, NULL, text, "", PGC_INTERNAL,
+							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
+							   NULL, NULL, show);
 }
 
 /*
@@ -115,7 +124,7 @@ session_at_end(XactEvent event)
 			/* Anything that may fail for want of memory must fail before the commit. */
 			if (session_notes.called_set_config)
 				session_note_customs();
-			if (event == XACT_EVENT_PRE_COMMIT && session_notes.changed_objects && has_client())
+			if (event == XACT_EVENT_PRE_COMMIT && session_notes.changed_objects && sluice_has_client())
 				session_look_up_temporary();
 			break;
 		case XACT_EVENT_COMMIT:
@@ -130,7 +139,7 @@ session_at_end(XactEvent event)
 			}
 			if ((session_notes.may_have_changed || session_notes.used_sequence ||
 				 session_notes.called_first_function || was_asked_inside || session_any_name_is_gone()) &&
-				has_client())
+				sluice_has_client())
 				sluice_flag_for_report(SESSION_SETTING);
 			was_asked_inside = session_notes.called_first_function = false;
 			session_notes.may_have_changed = session_notes.changed_objects = false;
@@ -196,11 +205,8 @@ void
 session_define_setting(void)
 {
 	session_define_languages();
-	DefineCustomStringVariable(SESSION_SETTING,
-							   "What this session holds that it did not hold at its start.",
-							   NULL, &session_text, "", PGC_INTERNAL,
-							   GUC_REPORT | GUC_NO_SHOW_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-							   NULL, NULL, show_session);
+	sluice_define_reported(SESSION_SETTING, "What this session holds that it did not hold at its start.",
+						   &session_text, show_session);
 }
 
 void

@@ -33,11 +33,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             amended,
             is_amid: false,
         });
-        let ending = Ending::of(seen.body).known_if(false);
-        match self.follows_blocks() {
-            true => self.server().exchange.end_block(ending),
-            false => self.server().exchange.note_end(ending),
-        }
+        self.note_ending(Ending::of(seen.body).known_if(false));
         if sql::may_copy_in(seen.body) {
             self.server().exchange.may_begin_copy();
         }

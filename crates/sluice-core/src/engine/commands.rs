@@ -162,10 +162,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
         if seen.kind == FrontendKind::Query {
             let text = seen.body.strip_suffix(b"\0").filter(|_| seen.is_whole());
-            match (self.follows_blocks(), text.map(Ending::of)) {
-                (true, ending) => self.server().exchange.end_block(ending.unwrap_or(Ending::Open)),
-                (false, Some(ending)) => self.server().exchange.note_end(ending),
-                (false, None) => {}
+            if let Some(ending) = text.map(Ending::of).or_else(|| self.follows_blocks().then_some(Ending::Open)) {
+                self.note_ending(ending);
             }
         }
         let exchange = &mut self.server().exchange;
@@ -174,6 +172,14 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             false => exchange.note_text(),
         }
         Step::Next
+    }
+
+    /// A text is sent that does that to the block which is open.
+    pub(super) fn note_ending(&mut self, ending: Ending) {
+        match self.follows_blocks() {
+            true => self.server().exchange.end_block(ending),
+            false => self.server().exchange.note_end(ending),
+        }
     }
 
     /// Whether it matters which texts may end a block: where its server may be lost and the client stays.

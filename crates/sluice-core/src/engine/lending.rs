@@ -147,11 +147,10 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             }
             self.follow_settings(&name);
             if let Some(statement) = self.statement_named(&name).cloned() {
-                let query = statement.clone();
-                stack.push(Visit::Done(Spoken { name, statement, is_run }));
-                if query.effects.intersects(Effects::NAMES) {
-                    stack.extend(named(query.query(), is_run));
-                }
+                let speaks = statement.effects.intersects(Effects::NAMES);
+                let further = speaks.then(|| named(statement.query(), is_run));
+                stack.push(Visit::Done(Spoken { name, statement: statement.clone(), is_run }));
+                stack.extend(further.into_iter().flatten());
             }
         }
         meant

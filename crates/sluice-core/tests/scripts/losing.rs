@@ -279,15 +279,21 @@ fn what_stands_behind_the_words_of_where_a_client_is_may_have_been_committed() {
     }
 }
 
-#[test]
-fn a_block_is_lost_in_the_midst_of_what_is_the_pools_own() {
-    // A statement that the client prepared elsewhere is lent to the server, for its EXECUTE,
+/// A client of a cluster that has a statement by the name of `p`, and the server that has parsed it.
+fn with_statement() -> (Table, Side, Side) {
     let mut table = Table::new(settings());
     table.has_primary(clustered(settings()), Some("a"));
     let client = table.client();
     table.says(client, &[parse("p", "SELECT 1"), sync()].concat());
     let server = table.servers()[0];
     table.says(server, &answers("1 t n Z(I)"));
+    (table, client, server)
+}
+
+#[test]
+fn a_block_is_lost_in_the_midst_of_what_is_the_pools_own() {
+    // A statement that the client prepared elsewhere is lent to the server, for its EXECUTE,
+    let (mut table, client, server) = with_statement();
     table.says(client, &query("BEGIN READ WRITE"));
     table.says(server, &answers("C(BEGIN) Z(T)"));
     table.hears(client);
@@ -411,12 +417,7 @@ fn what_a_rollback_would_not_have_taken_away_ends_with_its_server() {
 
 #[test]
 fn a_query_that_has_failed_before_it_was_sent_is_answered_once() {
-    let mut table = Table::new(settings());
-    table.has_primary(clustered(settings()), Some("a"));
-    let client = table.client();
-    table.says(client, &[parse("p", "SELECT 1"), sync()].concat());
-    let server = table.servers()[0];
-    table.says(server, &answers("1 t n Z(I)"));
+    let (mut table, client, server) = with_statement();
     table.hears(server);
     table.says(client, &[query("BEGIN"), query("EXECUTE p")].concat());
     assert_eq!(table.hears(client), "1 Z(I) C(BEGIN) Z(T)");

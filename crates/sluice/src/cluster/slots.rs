@@ -2,7 +2,7 @@
 //! subscribers would stop, or miss transactions in silence.
 
 use std::{
-    io, thread,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_instance::cluster::Unserved;
 use sluice_patroni::Members;
 
-use super::target::{Target, leader};
+use super::target::{Target, at_once, leader};
 
 /// The time for Patroni to bring slots of standbys up: some of its loops.
 const SERVED_TIME: Duration = Duration::from_secs(15);
@@ -68,15 +68,9 @@ impl<'a> Told<'a> {
     fn by(target: &Target, members: &'a Members, to: Option<&str>, slots: &[String]) -> Self {
         let standbys = members.members.iter().filter(|member| !member.is_leader());
         let standbys = standbys.filter(|member| to.is_none_or(|to| member.name == to));
-        // All at once: each may take some seconds to be silent.
-        let told: Vec<_> = thread::scope(|scope| {
-            let asked: Vec<_> =
-                standbys.map(|member| (&*member.name, scope.spawn(move || target.slots_of(member)))).collect();
-            let silent = || Some(Err(io::Error::other("it was not asked")));
-            asked.into_iter().map(|(node, thread)| (node, thread.join().unwrap_or_else(|_| silent()))).collect()
-        });
         let mut all = Self::default();
-        for (node, told) in told {
+        for (member, told) in at_once(standbys, |member| target.slots_of(member), |why| Some(Err(why))) {
+            let node = &*member.name;
             match told {
                 Some(Ok(Some(here))) => {
                     let reasons = slots.iter().filter_map(|slot| Some((slot, here.unserved(slot)?)));

@@ -94,6 +94,21 @@ impl Where {
     }
 }
 
+/// Asks members at the same moment, since each may take some seconds to be silent. A question that ends in a panic, which
+/// its thread reports, has the answer that is made of an error.
+pub(super) fn at_once<'a, T: Send>(
+    members: impl IntoIterator<Item = &'a Member>,
+    ask: impl Fn(&'a Member) -> T + Sync,
+    unasked: impl Fn(io::Error) -> T,
+) -> Vec<(&'a Member, T)> {
+    let ask = &ask;
+    thread::scope(|scope| {
+        let asked: Vec<_> = members.into_iter().map(|member| (member, scope.spawn(move || ask(member)))).collect();
+        let unasked = || unasked(io::Error::other("it was not asked"));
+        asked.into_iter().map(|(member, thread)| (member, thread.join().unwrap_or_else(|_| unasked()))).collect()
+    })
+}
+
 fn parse_rest(url: &str) -> Result<Rest, &'static str> {
     Rest::parse(url).ok_or("a URL with a port is needed, as in http://10.0.0.1:8008")
 }
@@ -282,11 +297,8 @@ impl Target {
                 Err(AskError::Io(std::io::Error::other(words)))
             }
         };
-        thread::scope(|scope| {
-            let asked: Vec<_> = members.members.iter().map(|member| scope.spawn(move || ask(member))).collect();
-            let silent = || Err(AskError::Io(std::io::Error::other("it was not asked")));
-            asked.into_iter().map(|thread| thread.join().unwrap_or_else(|_| silent())).collect()
-        })
+        let told = at_once(&members.members, ask, |why| Err(AskError::Io(why)));
+        told.into_iter().map(|(_, told)| told).collect()
     }
 
     /// A member's words about its own PostgreSQL.
@@ -321,11 +333,7 @@ impl Target {
             let answer = self.ask(member, "/config")?.good()?;
             serde_json::from_slice(&answer.body).map_err(|error| anyhow!("the answer is not Patroni's: {error}"))
         };
-        let mut told: Vec<_> = thread::scope(|scope| {
-            let asked: Vec<_> = known.into_iter().map(|member| (member, scope.spawn(move || ask(member)))).collect();
-            let silent = || Err(anyhow!("it was not asked"));
-            asked.into_iter().map(|(member, thread)| (member, thread.join().unwrap_or_else(|_| silent()))).collect()
-        });
+        let mut told = at_once(known, ask, |why| Err(why.into()));
         told.sort_by_key(|(member, told)| (told.is_err(), !member.is_leader()));
         let (member, told) =
             told.into_iter().next().ok_or_else(|| anyhow!("no member has said where its REST API is"))?;

@@ -25,11 +25,10 @@ const MARK: &str = "copying";
 /// Looks at the data here, and at the programs, before Patroni does. `system` is the cluster's identifier.
 pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: &Api) -> Result<(), ClusterError> {
     let nodes = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
-    let all =
-        nodes.filter_map(|(_, node)| Some((&node.name, node.postgres, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
+    let all = nodes.filter_map(|(_, node)| Some((node, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
     let all: Vec<_> = all.collect();
     let ours = data_dir.binaries().version.major;
-    let other = all.iter().filter_map(|(name, _, own)| Some((*name, own.server_version? / 10_000)));
+    let other = all.iter().filter_map(|(node, own)| Some((&node.name, own.server_version? / 10_000)));
     // They have one, whoever is the primary.
     if let Some((name, major)) = other.into_iter().find(|(_, major)| *major != ours) {
         return Err(ClusterError::OtherVersion {
@@ -40,7 +39,7 @@ pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: 
             file: config.file.clone(),
         });
     }
-    let primary = all.into_iter().find(|(_, _, own)| own.role == "primary" && own.state == "running");
+    let primary = all.into_iter().find(|(_, own)| own.role == "primary" && own.state == "running");
     let pgdata = data_dir.pgdata();
     if !pgdata.join("PG_VERSION").exists() {
         return Ok(());
@@ -54,16 +53,17 @@ pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: 
     if matches!(pid_file::runner(&pgdata), Ok(Runner::Live(_))) {
         return Ok(());
     }
-    let Some((name, postgres, own)) = primary else { return Ok(()) };
+    let Some((node, own)) = primary else { return Ok(()) };
     let Some(timeline) = own.timeline.map(u64::from) else { return Ok(()) };
     if own.log.and_then(|log| log.location).is_some_and(|location| is_further(&control, timeline, location)) {
-        let primary = format!("primary {name}, on timeline {timeline}");
+        let primary = format!("primary {}, on timeline {timeline}", node.name);
         return Err(ClusterError::FurtherData { pgdata, timeline: control.timeline, cluster, primary });
     }
     let history = History::of_data(&pgdata, control.timeline).map_err(ClusterError::io("read", &pgdata))?;
     // One that the primary does not let in yet has no data of its own.
-    let of_primary =
-        api.tls().and_then(|tls| History::of_primary(&postgres.ip().to_string(), postgres.port(), tls, timeline).ok());
+    let of_primary = api
+        .tls()
+        .and_then(|tls| History::of_primary(&node.postgres.ip().to_string(), node.postgres.port(), tls, timeline).ok());
     if let Some(left) = of_primary.and_then(|of_primary| history.parting(&of_primary)) {
         return Err(ClusterError::PartedData { pgdata, timeline: control.timeline, left, cluster });
     }
