@@ -58,9 +58,13 @@ impl Client {
                 self.sequences_told += u64::from(expected[0] == b'D' && Sequence::is_told_in(&expected[5..]));
                 self.matched.push(expected);
             }
-            // What its block has set is what it was, ahead of the answers to a ROLLBACK that goes to another server.
+            // What a lost block has set is what it was: in the pool's own order, or ahead of the answers to a ROLLBACK
+            // that goes to another server.
             _ if frame[0] == b'S' && io.plan.in_cluster && io.plan.loses_servers() => {
-                self.early.push(frame.to_vec());
+                match self.expected.iter().take_while(|due| due[0] == b'S').position(|due| due == frame) {
+                    Some(at) => self.matched.extend(self.expected.remove(at)),
+                    None => self.early.push(frame.to_vec()),
+                }
             }
             _ => self.violation(&format!("got {}", describe(frame[0], &frame[5..]))),
         }
