@@ -122,8 +122,12 @@ impl Engine {
         self.read_at_primary(now, client, io);
     }
 
-    /// The same where its server is of no use any more; `false` if the client does not wait for it to come that far.
+    /// The same where its server is of no use any more; `false` if the client does not wait for it to come that far, or has
+    /// half a message of it.
     pub(super) fn lose_standby(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) -> bool {
+        if self.servers.get(id).is_some_and(|server| server.stream.is_passing()) {
+            return false;
+        }
         let session = self.clients.get_mut(client).and_then(Client::session_mut);
         let Some(session) = session.filter(|session| session.reads.catch_up.is_some()) else { return false };
         session.link = Link::None;

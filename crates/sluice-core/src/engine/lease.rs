@@ -530,9 +530,9 @@ impl Engine {
                 // Nothing of a client's has run there that is still logging in.
                 let is_logging_in = server.follows_statements() && !self.is_open(client);
                 let is_asked = self.clients.get(client).and_then(Client::session).is_some_and(|it| it.commit.is_some());
-                let is_replaceable = is_logging_in || is_asked || server.is_replaceable();
-                // Inside half a message, an error of Sluice's own would pass for the rest of it.
+                // Inside half a message, whatever is said next would pass for the rest of it.
                 let is_cut = server.stream.is_passing();
+                let is_replaceable = !is_cut && (is_logging_in || is_asked || server.is_replaceable());
                 let says_nothing = server.said_why || is_cut;
                 let error = loss(server, reason);
                 if is_replaceable && self.try_again(client, TRIES_MAX) {

@@ -342,6 +342,20 @@ fn the_primary_is_taken_where_a_standby_takes_too_long() {
 }
 
 #[test]
+fn a_client_that_has_half_a_message_of_a_lost_standby_does_not_go_on_at_the_primary() {
+    let (mut table, client, primary) = seated(database(Scope::Local));
+    writes(&mut table, primary, client, "0/50");
+    reads(&mut table, client);
+    let server = table.connects()[0];
+    assert_eq!(table.hears(server), HOW_FAR);
+    let notice = [&b"N"[..], &100_000_u32.to_be_bytes(), &[b'M'; 40_000]].concat();
+    table.says(server, &[replayed("0/60"), notice].concat());
+    table.hangs_up(server);
+    assert!(table.is_closed(client), "it would take what follows for the rest of the notice");
+    assert_eq!(table.hears(primary), "");
+}
+
+#[test]
 fn the_primary_is_taken_where_a_standby_lets_nobody_in() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     for how in ["refuses", "does not answer", "leaves"] {
