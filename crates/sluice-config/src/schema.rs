@@ -38,8 +38,11 @@ pub(crate) use upgrade::*;
 
 /// The query of `[auth.lookup]` where none is given: roles that may log in now, as PostgreSQL itself decides it
 /// (`get_role_password` in `src/backend/libpq/crypt.c`).
-pub(crate) const LOOKUP_QUERY: &str = "SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = $1 \
-    AND rolcanlogin AND rolpassword IS NOT NULL AND (rolvaliduntil IS NULL OR rolvaliduntil >= pg_catalog.now())";
+///
+/// Its operators are PostgreSQL's own, whatever `search_path` the owner of the look-up's database has given it.
+pub(crate) const LOOKUP_QUERY: &str = "SELECT rolpassword FROM pg_catalog.pg_authid \
+    WHERE rolname OPERATOR(pg_catalog.=) $1 AND rolcanlogin AND rolpassword IS NOT NULL \
+    AND (rolvaliduntil IS NULL OR rolvaliduntil OPERATOR(pg_catalog.>=) pg_catalog.now())";
 
 /// Time for which an answer of the look-up is believed where the file does not say.
 pub const LOOKUP_CACHE: Duration = Duration::from_secs(10);

@@ -87,6 +87,8 @@ pub struct Bootstrapped {
     pub lookup: Lookup,
     /// Whether the gate is in force; an operator's `shared_preload_libraries` wins over Sluice's.
     pub gate: bool,
+    /// The databases in which its extension could not be made, and why: they are their owners'.
+    pub without_extension: Vec<String>,
 }
 
 /// The roles that a cluster of hosts has, and where their passwords are.
@@ -98,6 +100,8 @@ pub struct HostRoles {
     pub lookup: PasswordFile,
     /// The query for that; takes the role's name as `$1`.
     pub lookup_query: &'static str,
+    /// As with [`Bootstrapped`].
+    pub without_extension: Vec<String>,
 }
 
 /// The file of a role's password.
@@ -184,8 +188,9 @@ pub fn bootstrap(data_dir: &DataDir, endpoint: &Endpoint) -> Result<Bootstrapped
     files::write_private(&pgpass_file, pgpass(password.expose()).as_bytes(), Owner::Us)
         .map_err(|source| BootstrapError::File { path: pgpass_file.clone(), source })?;
     let login_refused = try_login(endpoint, FIRST_USER, FIRST_DATABASE, &password);
-    let gate = make_gate(data_dir, endpoint, &mut client)?;
-    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup, gate })
+    let gate = has_gate(&mut client)?;
+    let without_extension = if gate { make_extension(endpoint) } else { Vec::new() };
+    Ok(Bootstrapped { password_file, pgpass_file, login_refused, lookup, gate, without_extension })
 }
 
 /// Makes what is missing of the roles of a cluster that begins on a host. A role that is there already keeps its password:
@@ -211,23 +216,23 @@ pub fn bootstrap_host(data_dir: &DataDir, endpoint: &Endpoint) -> Result<HostRol
     client.batch_execute(&make).map_err(|error| sql("make the function by which the pool looks up secrets", &error))?;
     let first_user = keep(&mut client, FIRST_USER, "password")?;
     make_first_database(&mut client)?;
-    make_gate(data_dir, endpoint, &mut client)?;
-    Ok(HostRoles { first_user, lookup, lookup_query: LOOKUP_QUERY })
+    let without_extension = if has_gate(&mut client)? { make_extension(endpoint) } else { Vec::new() };
+    Ok(HostRoles { first_user, lookup, lookup_query: LOOKUP_QUERY, without_extension })
 }
 
-/// Makes the extension, where its library is loaded; says whether it is.
-fn make_gate(data_dir: &DataDir, endpoint: &Endpoint, client: &mut Client) -> Result<bool, BootstrapError> {
-    let gate = has_gate(client)?;
-    if gate {
-        // The template, for databases to come.
-        for database in [FIRST_DATABASE, "template1"] {
-            let mut client = superuser(data_dir, endpoint, database)?;
-            let create = format!("CREATE EXTENSION IF NOT EXISTS {GATE}");
-            client.batch_execute(&create).map_err(|error| sql("make the extension", &error))?;
-            client.batch_execute(&uncomment()).map_err(|error| sql("remove the extension's comment", &error))?;
-        }
-    }
-    Ok(gate)
+/// Makes the extension where databases lack it; says of which it can't. Their owners may have closed them, or have
+/// something else by that name, and the server does without.
+fn make_extension(endpoint: &Endpoint) -> Vec<String> {
+    // The template, for databases to come.
+    let databases = [FIRST_DATABASE, "template1"].into_iter();
+    let refused = databases.filter_map(|database| {
+        let made = connection(endpoint, SUPERUSER, database).connect(NoTls).and_then(|mut client| {
+            client.batch_execute(&format!("CREATE EXTENSION IF NOT EXISTS {GATE} SCHEMA public"))?;
+            client.batch_execute(&uncomment())
+        });
+        Some(format!("{database}: {}", words(&made.err()?)))
+    });
+    refused.collect()
 }
 
 /// Removes the comment that earlier versions came with: `pg_dump` writes it as a `COMMENT ON EXTENSION`, which only the
@@ -235,7 +240,8 @@ fn make_gate(data_dir: &DataDir, endpoint: &Endpoint, client: &mut Client) -> Re
 fn uncomment() -> String {
     format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_extension
-             WHERE extname = '{GATE}' AND pg_catalog.obj_description(oid, 'pg_extension') = '{OLD_COMMENT}')
+             WHERE extname OPERATOR(pg_catalog.=) '{GATE}'
+                 AND pg_catalog.obj_description(oid, 'pg_extension') OPERATOR(pg_catalog.=) '{OLD_COMMENT}')
          THEN COMMENT ON EXTENSION {GATE} IS NULL; END IF; END $$"
     )
 }
@@ -250,8 +256,12 @@ fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
     let mut config = Config::new();
     config.host_path(&endpoint.socket_dir).port(endpoint.port).user(user).dbname(database);
     config.application_name("sluice up").connect_timeout(CONNECT_TIME_MAX);
-    // Roles that a standby needs are made before it is there, and what is missing is made again at the next start.
-    config.options("-c statement_timeout=60s -c default_transaction_read_only=off -c synchronous_commit=local");
+    // Roles that a standby needs are made before it is there, and what is missing is made again at the next start. A
+    // database's owner chooses its `search_path`, and has operators and functions of his own: none of them is found.
+    config.options(
+        "-c statement_timeout=60s -c default_transaction_read_only=off -c synchronous_commit=local \
+         -c search_path=pg_catalog,pg_temp",
+    );
     config
 }
 

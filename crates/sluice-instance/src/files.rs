@@ -2,10 +2,12 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::Path,
 };
+
+use nix::fcntl::OFlag;
 
 use crate::run_as::RunAs;
 
@@ -25,6 +27,25 @@ pub(crate) fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The text of a file in a folder of PostgreSQL's user, which has to be that user's own where root reads it.
+///
+/// What is read goes into files that PostgreSQL can read. Behind a symbolic link there may be one that only root can.
+pub(crate) fn read_of_postgres(path: &Path, run_as: &RunAs) -> io::Result<String> {
+    // A pipe in its place would hold the open up for ever.
+    let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no ordinary file"));
+    }
+    if run_as.switches() && metadata.uid() != run_as.uid() {
+        let why = format!("it, or the file that it is a link to, does not belong to {}", run_as.name());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Writes a file that only its owner can read (mode 0600), by way of a temporary one beside it and a rename.

@@ -349,6 +349,9 @@ fn beginning(config: &NodeConfig, node: &Node, roles: &HostRoles) -> String {
     for file in [&roles.first_user, &roles.lookup] {
         text += &kept(file);
     }
+    for refused in &roles.without_extension {
+        text += &format!("\n\nCREATE EXTENSION {} fails in database {refused}", bootstrap::GATE);
+    }
     text
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) login_refused: Option<&'a str>,
     /// Whether PostgreSQL has the gate.
     pub(crate) gate: bool,
+    /// The databases that lack its extension though they should have it, and why.
+    pub(crate) without_extension: &'a [String],
     pub(crate) class: Class,
     /// The limits of the class, enforced or not.
     pub(crate) class_report: &'a ClassReport,
@@ -70,6 +72,9 @@ impl fmt::Display for Ready<'_> {
         match self.gate {
             true => writeln!(f, "Gate      on: select * from sluice_gate shows who runs and who waits")?,
             false => writeln!(f, "Gate      off: this PostgreSQL lacks it (make up and make deb install it)")?,
+        }
+        for refused in self.without_extension {
+            writeln!(f, "          but CREATE EXTENSION {} fails in database {refused}", bootstrap::GATE)?;
         }
         self.write_class(f)?;
         self.write_nodes(f)?;

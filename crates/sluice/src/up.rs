@@ -126,6 +126,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         log: &instance.log(),
         login_refused: roles.login_refused.as_deref(),
         gate: roles.gate,
+        without_extension: &roles.without_extension,
         class,
         class_report: &instance.class(),
         nodes: instance.nodes(),

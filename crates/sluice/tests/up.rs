@@ -196,6 +196,44 @@ fn the_gate_is_on_unless_an_operator_takes_it_out() {
     assert!(up.wait().success());
 }
 
+/// The first database is the first user's, who may have a superuser that enters it find his own functions there.
+#[test]
+fn the_first_user_gains_nothing_by_the_next_start_and_does_not_prevent_it() {
+    const TRAP: &str = "
+        CREATE SCHEMA trap; GRANT USAGE ON SCHEMA trap TO PUBLIC;
+        CREATE FUNCTION trap.eq(a name, b name) RETURNS bool LANGUAGE plpgsql AS ' BEGIN
+            IF (SELECT rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) current_user)
+            THEN EXECUTE ''ALTER ROLE sluice SUPERUSER''; END IF;
+            RETURN a OPERATOR(pg_catalog.=) b; END ';
+        CREATE OPERATOR trap.= (LEFTARG = name, RIGHTARG = name, FUNCTION = trap.eq);
+        ALTER DATABASE sluice SET search_path = trap, pg_catalog";
+    const IS_SUPERUSER: &str = "SELECT rolsuper FROM pg_roles WHERE rolname OPERATOR(pg_catalog.=) 'sluice'";
+    let place = place();
+    let data = place.path().join("data");
+    let does = |database: &str, sql: &str| {
+        let mut command = sluice(&data);
+        let mut up = Up::start(command.args(["--pg-bin", "/usr/lib/postgresql/15/bin"]));
+        let typed = up.line("PGPASSFILE=");
+        let gate = up.line("Gate ") + &up.line("");
+        up.ready();
+        let typed = typed.trim_end().strip_suffix(" sluice").unwrap().to_owned();
+        let did = printed(&format!("{typed} {database}"), sql);
+        up.signal(Signal::SIGTERM);
+        assert!(up.wait().success());
+        (gate, did)
+    };
+    let (gate, did) = does("sluice", TRAP);
+    assert!(gate.contains("on:") && did.ends_with("ALTER DATABASE\n"), "{gate}{did}");
+    assert_eq!(does("sluice", IS_SUPERUSER).1, "f\n");
+    assert_eq!(does("postgres", "ALTER DATABASE sluice ALLOW_CONNECTIONS false").1, "ALTER DATABASE\n");
+    let (gate, is_superuser) = does("postgres", IS_SUPERUSER);
+    assert_eq!(is_superuser, "f\n");
+    assert!(
+        gate.contains("on:") && gate.contains("database \"sluice\" is not currently accepting connections"),
+        "{gate}"
+    );
+}
+
 #[test]
 fn killed_it_leaves_nothing_behind() {
     let place = place();

@@ -6,7 +6,7 @@
 
 use std::{
     fs,
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -56,6 +56,73 @@ fn is_ours(pid: i32, paths: &[PathBuf]) -> bool {
     let is_program = fs::read_to_string(proc.join("comm"))
         .is_ok_and(|comm| comm == "etcd\n" || comm.starts_with("python") || comm.starts_with("patroni"));
     let arguments = || fs::read(proc.join("cmdline")).unwrap_or_default();
-    let names = |argument: &[u8]| paths.iter().any(|path| path.as_os_str().as_bytes() == argument);
-    is_program && arguments().split(|byte| *byte == 0).any(names)
+    let named = |argument: &[u8]| paths.iter().find(|path| path.as_os_str().as_bytes() == argument);
+    is_program && arguments().split(|byte| *byte == 0).filter_map(named).any(|path| is_same_there(&proc, path))
+}
+
+/// Whether a path is the same file for that process: to one in a container it is a file of another instance, by whose
+/// name there is one here, too.
+fn is_same_there(proc: &Path, path: &Path) -> bool {
+    let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    let there = path.strip_prefix("/").ok().and_then(|inner| file(&proc.join("root").join(inner)));
+    match file(path) {
+        Some(here) => there == Some(here),
+        // It is gone: for both, where they have the same mounts.
+        None => there.is_none() && file(&proc.join("ns/mnt")) == file(Path::new("/proc/self/ns/mnt")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::fs::PermissionsExt,
+        process::{Child, Command, Stdio},
+    };
+
+    use super::*;
+
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Waits until a program has been started there, whose arguments end with that path.
+    fn names(running: &Running, path: &Path) -> Pid {
+        let cmdline = format!("/proc/{}/cmdline", running.0.id());
+        let wanted = [path.as_os_str().as_bytes(), b"\0"].concat();
+        let is_it =
+            || fs::read(&cmdline).unwrap().ends_with(&wanted) && !fs::read(&cmdline).unwrap().starts_with(b"un");
+        while !is_it() {
+            thread::sleep(POLL);
+        }
+        Pid::from_raw(running.0.id().cast_signed())
+    }
+
+    #[test]
+    fn a_program_of_another_container_is_not_ours_though_its_path_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, folder, elsewhere) = (dir.path().join("etcd"), dir.path().join("data"), dir.path().join("other"));
+        fs::write(&program, "#!/bin/sh\nread -r line\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        let own = Running(Command::new(&program).arg(&folder).stdin(Stdio::piped()).spawn().unwrap());
+        let own_pid = names(&own, &folder);
+        assert_eq!(running(&[folder.clone()]), [own_pid]);
+        let mut contained = Command::new("unshare");
+        contained.args(["--mount", "sh", "-c", r#"mount --bind "$1" "$2" && exec "$0" "$2""#]);
+        contained.args([&program, &elsewhere, &folder]);
+        if !nix::unistd::geteuid().is_root() {
+            // Only root has other mounts.
+            return;
+        }
+        let contained = Running(contained.stdin(Stdio::piped()).spawn().unwrap());
+        let pid = names(&contained, &folder);
+        assert!(!is_ours(pid.as_raw(), &[folder.clone()]));
+        assert_eq!(running(&[folder]), [own_pid]);
+    }
 }

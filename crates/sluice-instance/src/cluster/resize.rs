@@ -163,7 +163,8 @@ fn keep_settings(spec: &DataDirSpec, root: &Path, pgdata: &Path) -> Result<(), C
     };
     // Each start writes this file anew: here it is for the check.
     let conf = pgdata.join("sluice.conf");
-    let text = fs::read_to_string(&conf).unwrap_or_default() + &kept.to_conf();
+    let text = if_there(files::read_of_postgres(&conf, &spec.run_as)).map_err(ClusterError::io("read", &conf))?;
+    let text = text.unwrap_or_default() + &kept.to_conf();
     files::write_private(&conf, text.as_bytes(), Owner::Postgres(&spec.run_as))
         .map_err(ClusterError::io("write", &conf))?;
     needs::check_one(&spec.binaries, &spec.run_as, pgdata)

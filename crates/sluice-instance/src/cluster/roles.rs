@@ -2,7 +2,7 @@
 //!
 //! Patroni makes such roles where it makes a cluster itself; ours grows out of an instance of one node.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use sluice_wire::scram::Verifier;
 
@@ -114,7 +114,7 @@ const RULES_END: &str = "# The rules of this server.";
 /// operator's otherwise. Standbys get it with the data.
 pub(super) fn allow(pgdata: &Path, run_as: &RunAs) -> io::Result<()> {
     let path = pgdata.join("pg_hba.conf");
-    let text = fs::read_to_string(&path)?;
+    let text = files::read_of_postgres(&path, run_as)?;
     let wanted = format!(
         "{RULES_BEGIN}\n\
          host  replication  {REPLICATION}  127.0.0.1/32  scram-sha-256\n\
@@ -129,6 +129,11 @@ pub(super) fn allow(pgdata: &Path, run_as: &RunAs) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{chown, symlink},
+    };
+
     use super::*;
 
     #[test]
@@ -144,10 +149,28 @@ mod tests {
         let (dir, run_as) = (tempfile::tempdir().unwrap(), RunAs::resolve(None).unwrap());
         let path = dir.path().join("pg_hba.conf");
         fs::write(&path, "host all all all reject\n").unwrap();
+        chown(&path, Some(run_as.uid()), Some(run_as.gid())).unwrap();
         allow(dir.path(), &run_as).unwrap();
         let once = fs::read_to_string(&path).unwrap();
         assert!(once.ends_with("host all all all reject\n") && once.contains("host  replication"), "{once}");
         allow(dir.path(), &run_as).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), once);
+    }
+
+    #[test]
+    fn what_only_root_may_read_is_given_to_nobody() {
+        let (dir, run_as) = (tempfile::tempdir().unwrap(), RunAs::resolve(None).unwrap());
+        let (secret, path) = (dir.path().join("secret"), dir.path().join("pg_hba.conf"));
+        fs::write(&secret, "root's\n").unwrap();
+        symlink(&secret, &path).unwrap();
+        let allowed = allow(dir.path(), &run_as);
+        if run_as.switches() {
+            let error = allowed.unwrap_err().to_string();
+            assert!(error.contains("does not belong to"), "{error}");
+        } else {
+            allowed.unwrap();
+        }
+        let rules = fs::read_to_string(&path).unwrap();
+        assert_eq!(rules.contains("host  replication"), !run_as.switches(), "{rules}");
     }
 }

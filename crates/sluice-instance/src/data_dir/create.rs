@@ -156,7 +156,7 @@ fn configure(run_as: &RunAs, pgdata: &Path) -> Result<(), DataDirError> {
             .map_err(|source| DataDirError::io("write", &path, source))
     };
     let path = pgdata.join("postgresql.conf");
-    let conf = fs::read_to_string(&path).map_err(|source| DataDirError::io("read", &path, source))?;
+    let conf = files::read_of_postgres(&path, run_as).map_err(|source| DataDirError::io("read", &path, source))?;
     write("postgresql.conf", &format!("{conf}{INCLUDE}"))?;
     write("pg_hba.conf", HBA)?;
     let maps: String = run_as.peers().iter().map(|peer| format!("sluice  {}  postgres\n", quoted(peer))).collect();
