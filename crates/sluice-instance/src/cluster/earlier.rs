@@ -112,7 +112,7 @@ mod tests {
         fs::create_dir(&elsewhere).unwrap();
         let own = Running(Command::new(&program).arg(&folder).stdin(Stdio::piped()).spawn().unwrap());
         let own_pid = names(&own, &folder);
-        assert_eq!(running(&[folder.clone()]), [own_pid]);
+        assert_eq!(running(std::slice::from_ref(&folder)), [own_pid]);
         let mut contained = Command::new("unshare");
         contained.args(["--mount", "sh", "-c", r#"mount --bind "$1" "$2" && exec "$0" "$2""#]);
         contained.args([&program, &elsewhere, &folder]);
@@ -122,7 +122,7 @@ mod tests {
         }
         let contained = Running(contained.stdin(Stdio::piped()).spawn().unwrap());
         let pid = names(&contained, &folder);
-        assert!(!is_ours(pid.as_raw(), &[folder.clone()]));
+        assert!(!is_ours(pid.as_raw(), std::slice::from_ref(&folder)));
         assert_eq!(running(&[folder]), [own_pid]);
     }
 }
