@@ -132,6 +132,11 @@ pub enum Event {
         /// The data directory.
         path: PathBuf,
     },
+    /// A node's copy was removed that had been interrupted.
+    RemovedHalfCopy {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The survivors of a primary that is gone have ended its lease: Patroni elects another one.
     EndedLease {
         /// The node whose request it was.
@@ -146,7 +151,7 @@ pub enum Event {
         /// The nodes, with role and state.
         members: String,
     },
-    /// A cluster has a leader and all of its nodes.
+    /// A cluster has a leader and all of its nodes, or at least those without which it acknowledges no commit.
     ClusterReady {
         /// The nodes, with role and state.
         members: String,
@@ -244,6 +249,9 @@ impl fmt::Display for Event {
             }
             Self::Resized { from, to } => write!(f, "moved the data from {} to {}", from.display(), to.display()),
             Self::RemovedCopy { path } => write!(f, "removed the old copy of the data in {}", path.display()),
+            Self::RemovedHalfCopy { path } => {
+                write!(f, "removed the copy of the data in {}, which had not come to its end", path.display())
+            }
             Self::EndedLease { node, leader } => {
                 write!(f, "{leader} is gone, as all standbys agree: {node} has ended its lease")
             }

@@ -325,7 +325,9 @@ fn start(
     spec.start_timeout = Duration::from_secs(180);
     spec.stop_timeout = Duration::from_secs(20);
     change(&mut spec);
-    Cluster::start(spec, observer).unwrap_or_else(|error| panic!("{error}"))
+    let cluster = Cluster::start(spec, observer).unwrap_or_else(|error| panic!("{error}"));
+    cluster.wait_ready(Instant::now() + FAILOVER_PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    cluster
 }
 
 /// A place to look for ports from: another one for each cluster of a process, and for most processes.

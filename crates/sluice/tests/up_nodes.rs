@@ -373,6 +373,41 @@ fn two_nodes_and_what_is_wrong_with_them() {
     assert_eq!(processes(&data), [""; 0]);
 }
 
+/// As a loss of power leaves it while a node's data are copied.
+#[test]
+fn one_node_without_its_data_does_not_keep_clients_away() {
+    let place = place();
+    let data = place.path().join("data");
+    let mut three = Up::start(&mut up(&data, 3));
+    three.line("node1 leader running");
+    three.ready();
+    stop(three, &data);
+    let lose = |files: [&str; 2]| files.map(|file| fs::remove_file(data.join("node3/pgdata").join(file)).unwrap());
+
+    // A copy of which the end is missing is made again.
+    lose(["global/pg_control", "postmaster.opts"]);
+    let mut three = Up::start(&mut up(&data, 3));
+    three.line("node3/pgdata, which had not come to its end");
+    three.line("node3 quorum_standby streaming");
+    three.ready();
+    stop(three, &data);
+
+    // Data that PostgreSQL has run on are for whoever runs this to look at: the others serve meanwhile.
+    lose(["global/pg_control", "PG_VERSION"]);
+    let mut three = Up::start(&mut up(&data, 3));
+    three.line("node3 replica stopped");
+    let typed = three.line("PGPASSFILE=");
+    three.ready();
+    assert_eq!(ask(&typed, "CREATE TABLE t AS SELECT 1 AS id"), "SELECT 1\n");
+    cluster(&data, &["reinit", "node3", "--force"]);
+    let is_whole = || {
+        let said = cluster(&data, &["status"]);
+        said.lines().any(|line| line.contains("node3") && line.contains("streaming"))
+    };
+    eventually("the copy is made", is_whole);
+    stop(three, &data);
+}
+
 #[test]
 fn a_class_is_for_one_node() {
     let place = place();

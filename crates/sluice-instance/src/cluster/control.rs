@@ -84,10 +84,14 @@ pub(super) fn lsn(text: &str) -> Option<u64> {
     Some(u64::from_str_radix(high, 16).ok()? << 32 | u64::from(u32::from_str_radix(low, 16).ok()?))
 }
 
-/// The data directories of nodes below an instance's directory, as far as there are any, by the number of the node.
+/// The places of nodes' data directories below an instance's directory, by the number of the node.
+pub(super) fn places(root: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..=super::state::NODES_MAX).map(move |number| root.join(format!("node{number}/pgdata")))
+}
+
+/// The data directories of nodes, as far as there are any.
 pub(super) fn of_nodes(binaries: &Binaries, root: &Path) -> Result<Vec<(PathBuf, Control)>, ClusterError> {
-    let places = (1..=super::state::NODES_MAX).map(|number| root.join(format!("node{number}/pgdata")));
-    let found = places.filter(|pgdata| pgdata.join("PG_VERSION").exists());
+    let found = places(root).filter(|pgdata| pgdata.join("PG_VERSION").exists());
     found.map(|pgdata| Control::read(binaries, &pgdata).map(|control| (pgdata, control))).collect()
 }
 

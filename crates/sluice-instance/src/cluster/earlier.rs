@@ -44,20 +44,52 @@ pub(super) fn clear(paths: &[PathBuf]) -> usize {
     met
 }
 
-/// Patroni and etcd with one of these paths as an argument.
-fn running(paths: &[PathBuf]) -> Vec<Pid> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| is_ours(*pid, paths)).map(Pid::from_raw).collect()
+/// Ends whoever still copies data to there; says whether nobody does any more.
+///
+/// `pg_basebackup` goes on when its Patroni has been killed, and would write into the next copy as well.
+pub(super) fn end_copies(pgdata: &Path) -> bool {
+    let copies = || programs(|comm| comm == "pg_basebackup\n", &[pgdata.to_owned()]);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        let left = copies();
+        if left.is_empty() {
+            return true;
+        }
+        for pid in left {
+            // It may have left meanwhile.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        thread::sleep(POLL);
+    }
+    false
 }
 
-fn is_ours(pid: i32, paths: &[PathBuf]) -> bool {
-    let proc = Path::new("/proc").join(pid.to_string());
-    let is_program = fs::read_to_string(proc.join("comm"))
-        .is_ok_and(|comm| comm == "etcd\n" || comm.starts_with("python") || comm.starts_with("patroni"));
-    let arguments = || fs::read(proc.join("cmdline")).unwrap_or_default();
-    let named = |argument: &[u8]| paths.iter().find(|path| path.as_os_str().as_bytes() == argument);
-    is_program && arguments().split(|byte| *byte == 0).filter_map(named).any(|path| is_same_there(&proc, path))
+/// Patroni and etcd with one of these paths as an argument.
+fn running(paths: &[PathBuf]) -> Vec<Pid> {
+    programs(|comm| comm == "etcd\n" || comm.starts_with("python") || comm.starts_with("patroni"), paths)
+}
+
+/// The programs of such a name that have one of these paths as an argument, or as an option's value.
+fn programs(is_one: impl Fn(&str) -> bool, paths: &[PathBuf]) -> Vec<Pid> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_ours = |pid: &i32| {
+        let proc = Path::new("/proc").join(pid.to_string());
+        fs::read_to_string(proc.join("comm")).is_ok_and(|comm| is_one(&comm)) && names_one(&proc, paths)
+    };
+    pids.filter(is_ours).map(Pid::from_raw).collect()
+}
+
+fn names_one(proc: &Path, paths: &[PathBuf]) -> bool {
+    let arguments = fs::read(proc.join("cmdline")).unwrap_or_default();
+    let mut values = arguments.split(|byte| *byte == 0).map(|argument| match argument.strip_prefix(b"--pgdata=") {
+        Some(value) => value,
+        None => argument,
+    });
+    values.any(|value| {
+        let mut named = paths.iter().filter(|path| path.as_os_str().as_bytes() == value);
+        named.any(|path| is_same_there(proc, path))
+    })
 }
 
 /// Whether a path is the same file for that process: to one in a container it is a file of another instance, by whose
@@ -122,7 +154,7 @@ mod tests {
         }
         let contained = Running(contained.stdin(Stdio::piped()).spawn().unwrap());
         let pid = names(&contained, &folder);
-        assert!(!is_ours(pid.as_raw(), std::slice::from_ref(&folder)));
-        assert_eq!(running(&[folder]), [own_pid]);
+        let found = running(&[folder]);
+        assert!(found.contains(&own_pid) && !found.contains(&pid));
     }
 }

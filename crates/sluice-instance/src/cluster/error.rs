@@ -250,7 +250,11 @@ pub enum ClusterError {
         file: PathBuf,
     },
     /// `pg_controldata` does not say what it should.
-    #[error("pg_controldata can't read {}: {why}", pgdata.display())]
+    #[error(
+        "pg_controldata can't read {}: {why}\n\
+         if the data of another node, or host, are whole: move this folder away, and it is copied anew from there",
+        pgdata.display()
+    )]
     Control {
         /// The data directory.
         pgdata: PathBuf,

@@ -2,7 +2,10 @@
 //! survivor that looks after the primary. The same for a node of `sluice up` and for a host of its own.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -15,6 +18,7 @@ use super::{
     environment::Environment,
     error::{ClusterError, LogEnd},
     etcd_api::EtcdClient,
+    half_copy,
     patroni::{self, Node},
     process::{Process, Program},
     reaper,
@@ -145,11 +149,16 @@ impl NodeKeeper {
         reaper::start().map_err(ClusterError::io("adopt the orphans of", &self.node.home))?;
         let Surroundings { scope, run_as, environment, api, .. } = self.around.clone();
         let own = self.node.clone();
-        let program = Program {
-            name: own.name.clone(),
-            log: own.log.clone(),
-            command: Box::new(move || Ok(patroni::command(&environment, &run_as, &own))),
+        let has_run = AtomicBool::new(false);
+        let command = move || {
+            // Whose Patroni ends in the midst of a copy, its next one would wait for somebody to remove that.
+            if has_run.swap(true, Ordering::Relaxed) {
+                half_copy::remove(&own.pgdata)?;
+            }
+            Ok(patroni::command(&environment, &run_as, &own))
         };
+        let Node { name, log, .. } = self.node.clone();
+        let program = Program { name, log, command: Box::new(command) };
         self.patroni.keep(program, &self.observer)?;
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         if waker.is_none() {

@@ -27,6 +27,7 @@
 //! | `roles.rs` | secrets, roles and rules for the nodes among themselves |
 //! | `rest.rs` | asking Patroni and etcd, by `sluice-patroni` |
 //! | `earlier.rs` | what a killed Sluice left |
+//! | `half_copy.rs` | a copy of data that was interrupted |
 //! | `known.rs` | how others find its nodes, and the pool before them |
 //! | `prepare.rs` | folders and files before a start |
 //! | `control.rs`, `resize.rs` | whose data they are, and how far they go; from one node to several and back |
@@ -50,6 +51,7 @@ mod error;
 mod etcd;
 mod etcd_api;
 mod folder;
+mod half_copy;
 mod host;
 mod keeper;
 mod known;
@@ -220,8 +222,8 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Starts it and waits until it is ready: a leader that accepts connections, and each other node streaming from it.
-    /// A new one grows out of its first node.
+    /// Starts it and waits until it is ready: a leader that accepts connections, and each other node streaming from it, or
+    /// for a while in vain for one of them. A new one grows out of its first node.
     pub fn start(spec: ClusterSpec, observer: Arc<dyn Observer>) -> Result<Self, ClusterError> {
         let pause = |time| {
             thread::sleep(time);
@@ -287,7 +289,7 @@ impl Cluster {
         let leader = self.wait_leader(deadline)?;
         roles::mend(&self.data_dir, &self.endpoint(leader), &self.secrets)?;
         self.share_settings(spec, deadline)?;
-        let members = self.wait_ready(deadline)?;
+        let members = self.wait_service(deadline)?;
         let with_data = self.members.iter().zip(&self.has_joined).filter(|(member, _)| etcd::has_data(&member.data));
         with_data.for_each(|(_, has_joined)| has_joined.store(true, Ordering::Release));
         Ok(members)

@@ -62,6 +62,9 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     if count > 0 {
         observer.event(Event::EndedEarlier { count });
     }
+    if state.is_formed {
+        resize::remove_half_copies(root, &*observer)?;
+    }
     resize::check_nodes(data_dir.binaries(), root)?;
     check_ports(root, &nodes, &members)?;
     check_etcd(&state, &members)?;

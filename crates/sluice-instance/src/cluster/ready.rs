@@ -15,6 +15,8 @@ const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 /// The reason why nothing comes up in a cluster that somebody has put into maintenance, and the remedy.
 pub(super) const PAUSED: &str = "\
 the cluster is paused (maintenance), so Patroni starts no PostgreSQL that has been stopped: sluice cluster resume ends that";
+/// The time for all nodes to come, before clients are let in without one of them.
+const ONE_MISSING: Duration = Duration::from_secs(30);
 /// A program that ends by itself so often in a row will not come up.
 const FAILURES_MAX: u32 = 5;
 
@@ -67,11 +69,27 @@ impl Cluster {
     /// Waits until there is a leader, each other node streams from it, and as many are synchronous as there can be. Each is
     /// asked itself what it is: a former leader that was stopped and goes on says for a moment what was so before.
     pub fn wait_ready(&self, deadline: Instant) -> Result<Members, ClusterError> {
-        let standbys = self.nodes.len() - 1;
         self.wait(deadline, |members| {
-            let leader = self.leader_of(members).filter(|_| members.synchronous() >= standbys)?;
-            let mut nodes = self.nodes.iter().enumerate();
-            nodes.all(|(index, node)| self.is_in_place(node, index == leader)).then(|| members.clone())
+            let leader = self.leader_of(members)?;
+            self.are_in_place(members, leader).then(|| members.clone())
+        })
+    }
+
+    fn are_in_place(&self, members: &Members, leader: usize) -> bool {
+        let mut nodes = self.nodes.iter().enumerate();
+        members.synchronous() >= self.nodes.len() - 1
+            && nodes.all(|(index, node)| self.is_in_place(node, index == leader))
+    }
+
+    /// The same; but where one node does not come, clients are not kept waiting for that: commits are acknowledged with a
+    /// leader and half of the others.
+    pub(super) fn wait_service(&self, deadline: Instant) -> Result<Members, ClusterError> {
+        let standbys = self.nodes.len() - 1;
+        let begin = Instant::now();
+        self.wait(deadline, |members| {
+            let leader = self.leader_of(members)?;
+            let is_enough = begin.elapsed() >= ONE_MISSING && members.synchronous() >= standbys / 2;
+            (is_enough || self.are_in_place(members, leader)).then(|| members.clone())
         })
     }
 

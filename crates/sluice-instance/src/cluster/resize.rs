@@ -13,7 +13,7 @@ use std::{
 use super::{
     ClusterError, State,
     control::{self, Control},
-    earlier, needs,
+    earlier, half_copy, needs,
     state::NODES_MAX,
 };
 use crate::{
@@ -55,6 +55,9 @@ pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), Cluster
     let Some(mut state) = State::read(&root)? else { return Ok(()) };
     clear_earlier(&root, observer);
     let pgdata = root.join("pgdata");
+    if state.is_formed {
+        remove_half_copies(&root, observer)?;
+    }
     if !pgdata.exists() {
         let nodes = control::of_nodes(&spec.binaries, &root)?;
         for (place, _) in &nodes {
@@ -90,6 +93,7 @@ pub(super) fn to_several(
     check(&root)?;
     data_dir::check_major_of(&spec.binaries, &pgdata)?;
     let own = Control::read(&spec.binaries, &pgdata)?;
+    remove_half_copies(&root, observer)?;
     let copies = control::of_nodes(&spec.binaries, &root)?;
     for (copy, control) in &copies {
         wait_gone(copy)?;
@@ -105,6 +109,16 @@ pub(super) fn to_several(
         Some(mut state) => dissolve(&root, &mut state),
         None => Ok(()),
     }
+}
+
+/// Removes copies that were interrupted by whatever stopped the nodes. Nothing runs there by now.
+pub(super) fn remove_half_copies(root: &Path, observer: &dyn Observer) -> Result<(), ClusterError> {
+    for pgdata in control::places(root) {
+        if half_copy::remove(&pgdata).map_err(ClusterError::io("remove the half copy in", &pgdata))? {
+            observer.event(Event::RemovedHalfCopy { path: pgdata });
+        }
+    }
+    Ok(())
 }
 
 /// Before a start: all nodes' data are of one PostgreSQL, and fit the programs.
