@@ -40,6 +40,7 @@
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
+#include "tcop/utility.h"
 #include "utils/timestamp.h"
 
 /* As PostgreSQL has them for "synchronous_commit". */
@@ -296,12 +297,23 @@ durability_before_utility(const Node *command)
 	/* Whatever has become of the commit before. */
 	end_commit();
 	if (acts_before_commit(command))
+	{
+		/* PostgreSQL would refuse it next: there is no commit to wait for. */
+		PreventCommandIfReadOnly(CreateCommandName(unconstify(Node *, command)));
 		check_commit();
+	}
 	if (!IsA(command, TransactionStmt) || IsTransactionBlock() || IsSubTransaction())
 		return;
 	kind = ((const TransactionStmt *) command)->kind;
 	if (kind == TRANS_STMT_COMMIT_PREPARED)
+	{
+		/*
+		 * A read-only transaction may commit it, a standby may not: asked here, since
+		 * it may be promoted before PostgreSQL asks.
+		 */
+		PreventCommandDuringRecovery("COMMIT PREPARED");
 		check_commit();
+	}
 	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
 		begin_commit();
 }

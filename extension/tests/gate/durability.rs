@@ -8,10 +8,11 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use postgres::{Client, Config, NoTls, error::SqlState};
+use sluice_instance::StopMode;
 use sluice_testkit::{Random, TestServer, Version, becomes, proc, versions};
 
 use crate::server::{code, meanwhile_run, pid_of, run};
@@ -19,6 +20,7 @@ use crate::server::{code, meanwhile_run, pid_of, run};
 versions!(
     nobody_commits_below_the_floor,
     nothing_is_committed_without_the_standbys_that_have_to_be_there,
+    what_may_not_write_is_told_so_at_once,
     commits_wait_until_the_checkpointer_knows_their_standbys,
     a_commit_that_waits_for_its_standbys_is_not_cancelled,
     a_command_that_goes_on_behind_its_commit_is_cancelled,
@@ -38,6 +40,9 @@ const SETTINGS: [(&str, &str); 6] = [
 
 /// By then a time-out has passed that leaves a busy machine time to come to the commit.
 const TIMED_OUT: Duration = Duration::from_millis(3200);
+
+/// Less than the 5 seconds that a commit waits for standbys to be named.
+const AT_ONCE: Duration = Duration::from_millis(2500);
 
 fn start(version: Version) -> TestServer {
     let server = TestServer::start(version, &SETTINGS);
@@ -137,6 +142,51 @@ fn nothing_is_committed_without_the_standbys_that_have_to_be_there(version: Vers
     becomes("the commit waits for nobody", true, || has_committed_here(pid));
     need_no_standby(&server);
     running.join().unwrap().1.unwrap();
+}
+
+/// Neither a standby nor a read-only transaction commits anything: there is nothing to wait for.
+fn what_may_not_write_is_told_so_at_once(version: Version) {
+    let server = start(version);
+    run(&mut session(&server, ""), "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'a'");
+    let required = "sluice.synchronous_standbys_required";
+    server.execute(&format!("ALTER SYSTEM SET {required} = on"));
+    server.execute("SELECT pg_reload_conf()");
+    becomes(required, "on".to_owned(), || server.value(&format!("SHOW {required}")));
+    let mut owner = server.superuser("postgres");
+    run(&mut owner, "SET default_transaction_read_only = on");
+    refuses_to_write(&mut owner);
+    let mut app = session(&server, "-c default_transaction_read_only=on");
+    // PostgreSQL does not take this for a write.
+    refused_alone(&mut app, "COMMIT PREPARED 'a'");
+    server.down(StopMode::Fast);
+    fs::write(server.data().join("standby.signal"), "").unwrap();
+    server.up();
+    refuses_to_write(&mut server.superuser("postgres"));
+    let mut app = session(&server, "");
+    is_refused_at_once(&mut app, "COMMIT PREPARED 'a'", "cannot execute COMMIT PREPARED during recovery");
+}
+
+fn refuses_to_write(client: &mut Client) {
+    for (command, rest) in [
+        ("CREATE DATABASE", "made"),
+        ("DROP DATABASE", "postgres"),
+        ("ALTER DATABASE", "template1 SET TABLESPACE pg_default"),
+        ("CREATE TABLESPACE", "apart LOCATION ''"),
+        ("DROP TABLESPACE", "pg_default"),
+        ("CREATE SUBSCRIPTION", "s CONNECTION '' PUBLICATION p WITH (connect = false)"),
+        ("DROP SUBSCRIPTION", "s"),
+    ] {
+        let sql = format!("{command} {rest}");
+        is_refused_at_once(client, &sql, &format!("cannot execute {command} in a read-only transaction"));
+    }
+}
+
+fn is_refused_at_once(client: &mut Client, sql: &str, message: &str) {
+    let began = Instant::now();
+    let error = client.batch_execute(sql).unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!((error.code(), error.message()), (&SqlState::READ_ONLY_SQL_TRANSACTION, message), "{sql}");
+    assert!(began.elapsed() < AT_ONCE, "{sql}: {:?}", began.elapsed());
 }
 
 fn refused_alone(client: &mut Client, sql: &str) {
