@@ -263,7 +263,7 @@ async fn ask_role(client: &Client, user: &str) -> Result<Option<Role>, Failed> {
 }
 
 /// Asks for the secret. Before it the query may give the user's name, as PgBouncer's do: of another one it is nobody's
-/// secret, nor is a name.
+/// secret, nor is a name. A row of NULLs is no such user: a function with OUT parameters always gives one.
 async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Option<Secret>>, Failed> {
     let statement = client.prepare(&look_up.query).await?;
     let columns = statement.columns().len();
@@ -272,11 +272,17 @@ async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Opt
         return Ok(Err(format!("the query gives {columns} columns: {remedy}")));
     }
     let Some(row) = client.query_opt(&statement, &[&user]).await? else { return Ok(Ok(None)) };
-    if columns == 2 && row.try_get::<_, Option<&str>>(0)? != Some(user) {
-        let remedy = "of two columns, the first one has to be the user's name, which is $1";
-        return Ok(Err(format!("the query gives another user's secret: {remedy}")));
-    }
     let text: Option<&str> = row.try_get(columns - 1)?;
+    if columns == 2 {
+        match row.try_get::<_, Option<&str>>(0)? {
+            Some(name) if name == user => {}
+            None if text.is_none() => {}
+            _ => {
+                let remedy = "of two columns, the first one has to be the user's name, which is $1";
+                return Ok(Err(format!("the query gives another user's secret: {remedy}")));
+            }
+        }
+    }
     Ok(Ok(text.map(Secret::parse)))
 }
 

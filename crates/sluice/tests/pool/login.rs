@@ -170,6 +170,10 @@ fn a_query_may_give_the_name_before_the_secret(case: Case) {
     let pool = |query: &str| config(case).auth(Auth::LookUp(format!("query = {query:?}"))).start();
     let good = pool("SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1");
     check_passwords(&good, &user, &database);
+    // A function with OUT parameters, as in PgBouncer's manual, gives a row of NULLs for who does not exist.
+    let one_row = pool("SELECT rolname, rolpassword FROM (SELECT $1::text) a (n) LEFT JOIN pg_authid ON rolname = n");
+    check_passwords(&one_row, &user, &database);
+    assert!(!one_row.log().contains("another user's secret"), "{}", one_row.log());
     for (query, said) in [
         // A name is no secret, whoever says it.
         ("SELECT rolpassword, rolname FROM pg_authid WHERE rolname = $1", "the query gives another user's secret"),
