@@ -118,12 +118,23 @@ impl Tail {
 
     /// The last line that tells of an error, with the remedy where it is known; that alone, where the disk is full and has
     /// taken no such line any more.
-    pub(crate) fn last_error(&self) -> Option<String> {
+    ///
+    /// Early in a first start, errors that end with it are left out.
+    pub(crate) fn last_error(&self, is_early: bool) -> Option<String> {
         const ERRORS: [&str; 5] = ["ERROR", "FATAL", "PANIC", "CRITICAL", "error:"];
         // Patroni asks a server that is coming up until it is there.
         const NONE: [&str; 2] = ["is starting up", "not yet accepting connections"];
-        let is_error =
-            |line: &&str| ERRORS.iter().any(|it| line.contains(it)) && !NONE.iter().any(|it| line.contains(it));
+        // Roles and slots are asked for before the primary has made them, and Patroni says that a second time.
+        const SUMMARIES: [&str; 2] = ["Can not fetch local timeline and lsn", "Error when fetching backup"];
+        let is_passing = |line: &str| {
+            let names = ["role \"sluice_", "replication slot \""].iter().any(|it| line.contains(it));
+            names && line.contains("\" does not exist") || SUMMARIES.iter().any(|it| line.contains(it))
+        };
+        let is_error = |line: &&str| {
+            ERRORS.iter().any(|it| line.contains(it))
+                && !NONE.iter().any(|it| line.contains(it))
+                && !(is_early && is_passing(line))
+        };
         // The cause may come before what follows from it.
         let is_cause = |line: &&str| self.diagnosis.is_some() && Diagnosis::of_line(line) == self.diagnosis;
         let lines = || self.text.lines().rev();
@@ -212,29 +223,50 @@ mod tests {
         let full = "pg_basebackup: error: could not write to file \"x\": No space left on device\n\
                     2026-11-26 22:00:00,1 ERROR: Error creating replica using method basebackup: exited with code=1\n\
                     2026-11-26 22:00:01,1 INFO: trying to bootstrap from leader 'a'";
-        let error = Tail::of(full).last_error().unwrap();
+        let error = Tail::of(full).last_error(false).unwrap();
         assert!(error.starts_with("pg_basebackup: error") && error.contains("\nthe disk is full"), "{error}");
         let rejected = "pg_basebackup: error: connection to server at \"10.0.0.1\", port 5432 failed: FATAL:  pg_hba.conf rejects \
                         replication connection for host \"10.0.0.4\", user \"sluice_replication\", SSL encryption\n\
                         2026-11-27 20:00:00,1 ERROR: Error when fetching backup: pg_basebackup exited with code=1";
-        let error = Tail::of(rejected).last_error().unwrap();
+        let error = Tail::of(rejected).last_error(false).unwrap();
         assert!(error.contains("pg_hba.conf rejects") && error.contains("systemctl reload sluice-node"), "{error}");
         let of_a_client = "FATAL:  no pg_hba.conf entry for host \"10.0.0.7\"\nERROR: two";
-        assert_eq!(Tail::of(of_a_client).last_error().as_deref(), Some("ERROR: two"));
+        assert_eq!(Tail::of(of_a_client).last_error(false).as_deref(), Some("ERROR: two"));
         let mistyped = "LOG:  starting PostgreSQL 15.15\nLOG:  invalid authentication method \"scram-sha-265\"\n\
                         CONTEXT:  line 14 of configuration file \"/x/pg_hba.conf\"\nFATAL:  could not load pg_hba.conf\n\
                         LOG:  database system is shut down";
-        let error = Tail::of(mistyped).last_error().unwrap();
+        let error = Tail::of(mistyped).last_error(false).unwrap();
         assert!(
             error.starts_with("LOG:  invalid authentication method \"scram-sha-265\"\nCONTEXT:  line 14 "),
             "{error}"
         );
         assert!(error.contains("\nFATAL:  could not load pg_hba.conf\n"), "{error}");
         let other = "ERROR: one\nERROR: two\nFATAL:  the database system is starting up\nINFO: three";
-        assert_eq!(Tail::of(other).last_error().as_deref(), Some("ERROR: two"));
-        assert_eq!(Tail::of("INFO: all is well").last_error(), None);
+        assert_eq!(Tail::of(other).last_error(false).as_deref(), Some("ERROR: two"));
+        assert_eq!(Tail::of("INFO: all is well").last_error(false), None);
+    }
+
+    #[test]
+    fn errors_of_an_ordinary_first_start_are_left_out_early() {
+        for passing in [
+            "sluice_replication@[unknown] FATAL:  role \"sluice_replication\" does not exist\n\
+             2026-11-28 12:56:24,996 ERROR: Can not fetch local timeline and lsn from replication connection\n\
+             psycopg2.OperationalError: connection to server failed: FATAL:  role \"sluice_replication\" does not exist",
+            "pg_basebackup: error: connection to server failed: FATAL:  role \"sluice_replication\" does not exist\n\
+             2026-11-28 03:36:03,125 ERROR: Error when fetching backup: pg_basebackup exited with code=1",
+            "FATAL:  could not start WAL streaming: ERROR:  replication slot \"node4\" does not exist",
+        ] {
+            assert_eq!(Tail::of(passing).last_error(true), None, "{passing}");
+            assert_eq!(Tail::of(passing).last_error(false).as_deref(), passing.lines().last(), "{passing}");
+            let tail = Tail::of(&format!("ERROR: one\n{passing}"));
+            assert_eq!(tail.last_error(true).as_deref(), Some("ERROR: one"), "{passing}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_was_cut_off_by_a_full_disk_tells_the_remedy() {
         let cut_off = Tail { diagnosis: Some(Diagnosis::DiskFull), ..Tail::of("INFO: all is well") };
-        assert_eq!(cut_off.last_error().as_deref(), Some(Diagnosis::DiskFull.remedy()));
+        assert_eq!(cut_off.last_error(false).as_deref(), Some(Diagnosis::DiskFull.remedy()));
     }
 
     #[test]

@@ -84,6 +84,8 @@ const FAILURES_MAX: u32 = 5;
 const POLL: Duration = Duration::from_millis(200);
 /// The interval at which it is told what is waited for.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Errors that end with the first start by themselves are told only after that.
+const EARLY: Duration = Duration::from_secs(30);
 /// A node answers at once, or not soon.
 const ASK_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -323,7 +325,7 @@ impl Host {
         let mut waiting = self.waiting();
         loop {
             let own = self.api.own(node.rest, ASK_TIME_MAX);
-            let said = own.as_ref().map_or("it has not said anything yet", |own| &*own.state).to_owned();
+            let said = progress(own.as_ref().ok().map(|own| &*own.state));
             let is_paused = own.as_ref().is_ok_and(|own| own.pause);
             if let Ok(own) = own
                 && own.state == "running"
@@ -337,10 +339,11 @@ impl Host {
                 return Err(ClusterError::NotReady { waited, said, logs });
             }
             let log = node.log.display();
-            let error = keeper.patroni.log_end().and_then(|end| end.tail.last_error());
+            let is_early = waiting.begin.elapsed() < EARLY;
+            let error = keeper.patroni.log_end().and_then(|end| end.tail.last_error(is_early));
             let error = error.map_or_else(String::new, |error| format!("\nthe last error there: {error}"));
             let error = if is_paused { format!("\n{PAUSED}") } else { error };
-            let why = format!("PostgreSQL is not running yet ({said}); {log} says what it is doing{error}");
+            let why = format!("{said}; {log} says what it is doing{error}");
             if !self.mend_etcd(pause)? || !waiting.pause(why, pause) {
                 return Ok(None);
             }
@@ -367,6 +370,15 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// How far PostgreSQL has come that is not what is waited for, by what Patroni says of its state.
+fn progress(state: Option<&str>) -> String {
+    match state {
+        Some("running") => "PostgreSQL runs, but is not the primary yet".to_owned(),
+        Some(state) => format!("PostgreSQL is not running yet (Patroni: {state})"),
+        None => "PostgreSQL is not running yet (Patroni does not answer yet)".to_owned(),
     }
 }
 
