@@ -47,9 +47,10 @@ mkdir -p "$stage"
 
 if [ -z "$program" ]; then
     say 'building'
-    cargo build --release --locked --quiet -p sluice
-    cargo run --locked --quiet -p xtask -- man "$build"
+    # Both at once and in one profile: what `make up` has compiled is not compiled again.
+    cargo build --release --locked -p sluice -p xtask
     program=target/release/sluice
+    target/release/xtask man "$build"
     compression=-Zxz
 else
     xtask=$(dirname "$program")/xtask
@@ -74,12 +75,9 @@ put 644 "$build/completions/sluice.fish" usr/share/fish/vendor_completions.d/slu
 doc=usr/share/doc/sluice
 put 644 packaging/debian/copyright $doc/copyright
 put 644 packaging/debian/README.Debian $doc/README.Debian
-put_compressed docs/reference/configuration.md $doc/configuration.md
-put_compressed docs/reference/node.md $doc/node.md
-put_compressed docs/hosts.md $doc/hosts.md
-put_compressed docs/operate.md $doc/operate.md
-put_compressed docs/upgrading.md $doc/upgrading.md
-put_compressed docs/from-pgbouncer.md $doc/from-pgbouncer.md
+# All pages: they refer to each other.
+for page in docs/*.md docs/reference/*.md; do put_compressed "$page" "$doc/$(basename "$page")"; done
+for page in docs/decisions/*.md; do put_compressed "$page" "$doc/decisions/$(basename "$page")"; done
 put_compressed CHANGELOG.md $doc/CHANGELOG.md
 
 fill() {
