@@ -154,7 +154,7 @@ read_until_consistent(XLogReaderState *reader, XLogRecPtr page, int wanted, XLog
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("replication slot \"%s\" would leave out what was committed from %X/%X on",
 						NameStr(context->slot->data.name), LSN_FORMAT_ARGS(beginning.start)),
-				 errdetail("It was copied from another server while transactions were open, and can be read here only from behind their end."),
+				 errdetail("It was copied from another server while transactions were open, and can be read here only from a position after their end."),
 				 errhint("Another server may have it whole. If none has, make the slot anew, and its subscription with copy_data.")));
 	count = beginning.page_read(reader, page, wanted, record, buffer);
 	/* A page without more than its short header is taken for none; no record ends within a long one. */

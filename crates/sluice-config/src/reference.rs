@@ -37,13 +37,13 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 
 | command | |
 |---|---|
-| `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18, and their types: a number that does not fit an `int4` is shown as the largest one. Times are in microseconds, and averages over the last whole minute. What the pool answers without a server is no query (a BEGIN, up to the statement behind it), and the wait for a server is no part of a query's time, unlike PgBouncer, which includes it |
+| `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18, and their types: a number that does not fit an `int4` is shown as the largest one. Times are in microseconds, and averages over the last whole minute. What the pool answers without a server is no query (a BEGIN, up to the statement after it), and the wait for a server is no part of a query's time, unlike PgBouncer, which includes it |
 | `SHOW CONFIG` | settings of the whole pool under PgBouncer's names, with Sluice's values and defaults (times in seconds, 0 where there is no limit), and whether a reload changes them. `pool_mode`, `default_pool_size`, `query_wait_timeout` and the like are those of [`[pool]`](#pool); `SHOW DATABASES` has a `pool_mode` where a database has another one. `server_login_retry` is `backoff_max`, `max_prepared_statements` is `prepared_per_server`; `max_db_connections` is always 0, since only databases have such a limit (`max_connections` of `SHOW DATABASES`) |
 | `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told, `local_addr` and `local_port` this side's of the connection. A server that is being put in order for the next client is `tested` |
 | `SHOW NODES` | the nodes of clusters that have readers, as they were seen last: role, timeline, how far they are behind, the `databases` whose readers go there, and why others' do not (`unfit`) |
 | `SHOW CLUSTERS` | each cluster with its primary and what is held: `held_us` is the length of the hold that is under way, or of the last one, `hold_ended` the way in which that ended, `sv_busy` the transactions that are open |
 | `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
-| `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands behind a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol, nor the first use of an unnamed statement. A pool keeps some 8,000 texts; those that no client holds and nobody has used for longest go first, with their counts |
+| `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands after a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol, nor the first use of an unnamed statement. A pool keeps some 8,000 texts; those that no client holds and nobody has used for longest go first, with their counts |
 | `SHOW PINS` | the clients of each pool that keep servers between transactions, and why |
 | `SHOW HELP` | the commands |
 | `SET` of `client_encoding`, `datestyle`, `default_transaction_isolation`, `standard_conforming_strings` or `timezone` | is ignored, with a notice: drivers send such |
@@ -75,7 +75,7 @@ The log says which of the two happened, and lists what has changed, without secr
   one whose session holds what can't follow it (`SHOW PINS`). A waiting client's `wait_timeout` starts anew
   there. The figures of these pools begin anew, and those of the old ones are not shown.
 - Clients of a database that is removed, or has another `dbname`, `user` or `mode`, are disconnected (SQLSTATE 57P01),
-  as soon as they have no transaction open. A BEGIN with nothing behind it does not count as one.
+  as soon as they have no transaction open. A BEGIN with nothing after it does not count as one.
 - Of the keys at the top of the file, `proxy_protocol_from`, `log_connections` and `log_disconnections` take effect at
   once. The others need a restart; a warning names those that differ.
 
@@ -97,7 +97,7 @@ const USERS_FILE: &str = "
 The secret is a SCRAM verifier or an MD5 hash, as in PostgreSQL's `pg_authid.rolpassword`, or a plain password. A SCRAM
 verifier must be exactly the server's own: the pool logs in there with what the client's own log-in has shown. Name and
 secret are in double quotes; a quote inside them is doubled. Lines that begin with `;` or `#` are comments. What stands in
-quotes behind the secret is ignored, and of several lines for one user the last one counts, of which `sluice check` warns. A
+quotes after the secret is ignored, and of several lines for one user the last one counts, of which `sluice check` warns. A
 user whose secret is empty can't log in by password. The file must be closed to others: `chmod 600`, or 640 if its group is
 the service's.
 ";
@@ -123,12 +123,12 @@ cluster = \"main\"
 - When another node is the primary, clients without an open transaction go on there, with their settings and prepared
   statements. All connections to the node before are closed at once.
 - A client with a transaction block open gets an error with SQLSTATE 40001, at once or for its next statement, and stays
-  connected: the transaction has failed, and can be run again behind its ROLLBACK.
+  connected: the transaction has failed, and can be run again after its ROLLBACK.
 - A client that waits for the answer to a COMMIT hears what has become of it, as soon as there is a primary: `COMMIT`, or
   40001 if it was not done. That takes Sluice's extension on all nodes (`shared_preload_libraries = 'sluice'`, PostgreSQL
   15 or later), and a block that has written something before, in a request of its own
   ([how](../decisions/0027-a-commit-is-known-by-its-own-record.md)). If that block has changed the session, the
-  session ends behind the answer (08006).
+  session ends after the answer (08006).
 - Where something else was under way that may have been committed (a statement outside of a block, a text of several
   statements), or it can't be found out, the client is disconnected with 08007; one that keeps its server (`SHOW PINS`)
   or is in session mode, with 08006 or 08007. Where PostgreSQL has said itself why it ends a session (57P01), the client
@@ -220,7 +220,7 @@ cluster = \"main\"
 read_only_transactions = \"standby\"
 ```
 
-- The BEGIN has to stand alone, and what comes first behind it has to be one query (`SELECT`, `WITH`, `VALUES`, `TABLE`) of
+- The BEGIN has to stand alone, and what comes first after it has to be one query (`SELECT`, `WITH`, `VALUES`, `TABLE`) of
   tables and of PostgreSQL's own functions, without what tells of the server itself (`pg_…`, `txid_…`, `inet_…`). From
   then on PostgreSQL answers at a standby what it answers in a read-only transaction at its primary, but for the list
   below. Everything else stays at the primary: other first statements, sessions that keep their server (`SHOW PINS`) or have
@@ -245,9 +245,9 @@ What may differ from the primary:
   PostgreSQL 15, where a read-only transaction may make large objects, `lo_create()` and `lo_from_bytea()`.
 - A transaction can't leave anything in its session that can't follow it: SQL's `PREPARE`, a cursor `WITH HOLD`, a session's
   advisory lock. The client is disconnected (0A000) at its end. What has failed has left nothing, but for the seed of a
-  statement that failed behind its `setseed()`, which is forgotten. Advisory locks in a statement's text are refused by the
+  statement that failed after its `setseed()`, which is forgotten. Advisory locks in a statement's text are refused by the
   same code; one that a function takes is a lock at that standby alone.
-- What stands behind the COMMIT in the same text, or before the Sync of the same batch, is still the standby's: what writes is
+- What stands after the COMMIT in the same text, or before the Sync of the same batch, is still the standby's: what writes is
   refused (25006), and anything where the session's default isolation is SERIALIZABLE (0A000). So is what `COMMIT AND CHAIN`
   begins, which can't be made a transaction that writes (0A000).
 - `ALTER ROLE … SET` and `ALTER DATABASE … SET` count for a standby's connections that are opened after it has replayed them.

@@ -336,7 +336,7 @@ pub(crate) static LAZY_BEGIN: Key<Flag> = Key {
     name: "lazy_begin",
     kind: Flag,
     absent: Absent::Default("true"),
-    meaning: "Whether a BEGIN on its own is answered at once, and sent to PostgreSQL with the statement behind it. A \
+    meaning: "Whether a BEGIN on its own is answered at once, and sent to PostgreSQL with the statement after it. A \
               client that has begun and does nothing then holds no server; `now()` is the time of that first \
               statement. In session mode it is always off.",
 };

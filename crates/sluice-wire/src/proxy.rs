@@ -117,7 +117,7 @@ fn read_line(input: &[u8]) -> Result<Option<Header>, ProxyError> {
     let mut port = || fields.next().and_then(read_port).ok_or(ProxyError::Line("a port that is none"));
     let (port, _) = (port()?, port()?);
     if fields.next().is_some() {
-        return Err(ProxyError::Line("something behind its ports"));
+        return Err(ProxyError::Line("something after its ports"));
     }
     Ok(Some(Header { source: Some(SocketAddr::new(source, port)), bytes: end + 2 }))
 }

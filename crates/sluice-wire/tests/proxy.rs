@@ -58,7 +58,7 @@ fn lines_of_version_1() {
         ("PROXY TCP4 1.2.3.4 1.2.3.4 +1 1\r\n", Err(Line("a port that is none"))),
         ("PROXY TCP4 1.2.3.4 1.2.3.4 01 1\r\n", Err(Line("a port that is none"))),
         ("PROXY TCP4 1.2.3.4 1.2.3.4 1 65536\r\n", Err(Line("a port that is none"))),
-        ("PROXY TCP4 1.2.3.4 1.2.3.4 1 1 \r\n", Err(Line("something behind its ports"))),
+        ("PROXY TCP4 1.2.3.4 1.2.3.4 1 1 \r\n", Err(Line("something after its ports"))),
         ("PROXY TCP4 1.2.3.4 1.2.3.4 1 1\n\r\n", Err(Line("a port that is none"))),
         ("proxy TCP4 1.2.3.4 1.2.3.4 1 1\r\n", Err(Missing)),
         (" PROXY UNKNOWN\r\n", Err(Missing)),

@@ -37,7 +37,7 @@ fn check_source(place: &str, text: &str) -> Vec<Finding> {
         let what = if !ALLOWED.contains(&place) {
             "unsafe code, which ARCHITECTURE.md allows in the drivers and their buffers only"
         } else if !before.iter().any(|line| line.contains("SAFETY:") || line.contains("# Safety")) {
-            "unsafe code without its argument; write one behind \"SAFETY:\" above it"
+            "unsafe code without its argument; write one after \"SAFETY:\" above it"
         } else {
             continue;
         };

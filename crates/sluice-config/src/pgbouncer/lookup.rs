@@ -77,8 +77,8 @@ impl Conversion {
             return asks_everywhere;
         }
         if self.admin.contains_key("users") || self.admin.contains_key("stats_users") {
-            let what = "at its console PgBouncer looks nobody up, and Sluice does: have \
-                        each of admin_users and stats_users stand in auth_file";
+            let what = "at its console PgBouncer looks nobody up, and Sluice does: list \
+                        each of admin_users and stats_users in auth_file";
             self.first(None, "admin_users", what);
         }
         self.looked_up_otherwise(&lookups, &chosen);

@@ -147,8 +147,8 @@ impl Conversion {
     pub(super) fn private_folder(&mut self, folder: &str) {
         if matches!(folder.trim_end_matches('/'), "/tmp" | "/var/tmp") {
             let what = format!(
-                "the packaged service has a {folder} of its own (PrivateTmp=yes), where no client finds its socket, nor \
-                 it PostgreSQL's: name a folder below /run in both places, as /run/sluice for its own"
+                "the packaged service has a {folder} of its own (PrivateTmp=yes), so clients can't find its socket, \
+                 and it can't find PostgreSQL's: name a folder below /run in both places, as /run/sluice for its own"
             );
             self.say(None, "unix_socket_dir", what, true);
         }

@@ -22,7 +22,7 @@ use super::{
     own_queries::NAME,
 };
 
-const LOST: &str = "a COPY has failed, and it is not known which of the messages behind it are skipped";
+const LOST: &str = "a COPY has failed, and it is not known which of the messages after it are skipped";
 
 impl<I: Io> ServerRelay<'_, I> {
     /// The server reads a COPY from now on.

@@ -81,7 +81,7 @@ impl Options {
         };
         let mut kept = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or("an option behind \"?\" has no \"=\"")?;
+            let (name, value) = pair.split_once('=').ok_or("an option after \"?\" has no \"=\"")?;
             let name = decoded(name).ok_or("the name of an option is not UTF-8")?;
             let value = decoded(value).ok_or_else(|| format!("the value of {name} is not UTF-8"))?;
             if options.keeps(&name, &value)? {
@@ -146,7 +146,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
         // What stands there may be a part of a password, so it is not told.
         let wrong = || match pairs.last() {
             Some((name, _)) => {
-                format!("behind the value of {name} there is no NAME=VALUE; a value with blanks needs quotes")
+                format!("after the value of {name} there is no NAME=VALUE; a value with blanks needs quotes")
             }
             None => "it does not begin with NAME=VALUE".to_owned(),
         };
@@ -216,8 +216,8 @@ mod tests {
             ("host=a sslcert=me.pem", "the option sslcert"),
             ("postgres://h/?service=shop", "the option service"),
             ("host=a gssencmode=require", "the option gssencmode"),
-            ("host=a dbname", "behind the value of host"),
-            ("password=my secret port=1", "behind the value of password"),
+            ("host=a dbname", "after the value of host"),
+            ("password=my secret port=1", "after the value of password"),
             ("secret", "does not begin"),
             ("host='a", "the quote of host"),
             ("postgres://h/?secret", "has no \"=\""),

@@ -72,8 +72,8 @@ pub(super) fn check(name: &str, value: &str, version: u32) -> Result<()> {
         Some(line) => bail!("{name}={value} is not a value that Patroni accepts\nallowed is {}", line.values),
         None if major > NEWEST => Ok(()),
         None => bail!(
-            "{name} is no setting of PostgreSQL {major}: Patroni would leave it out\none of an extension has the extension's name \
-             and a dot before it; where this PostgreSQL is none of the project's and has it, patronictl edit-config sets it"
+            "{name} is no setting of PostgreSQL {major}: Patroni would leave it out\nan extension's setting is written \
+             EXTENSION.NAME; if your PostgreSQL is a fork that has this setting, use patronictl edit-config"
         ),
     }
 }

@@ -102,7 +102,7 @@ fn restart(target: &Target, member: &Member, condition: &str) -> Result<()> {
             bail!("{}", taken_over(&member.name));
         }
         if ![BUSY, NO_STANDBY_YET].iter().any(|end| said.ends_with(end)) {
-            bail!("{} is not restarted: {said}\nits log says why; the nodes behind it were left alone", member.name);
+            bail!("{} is not restarted: {said}\nits log says why; the nodes after it were left alone", member.name);
         }
         if begun.elapsed() >= BUSY_TIME {
             bail!(

@@ -295,7 +295,7 @@ impl<'a> Plan<'a> {
             let said = now.map_or_else(|| "no member answers".to_owned(), |members| members.to_string());
             bail!(
                 "Patroni does not switch over: {} ({said})\nit takes nobody who is not there or may lack commits, and nobody right \
-                 behind an election: try again in some seconds, once sluice cluster status shows its standbys streaming; the \
+                 after an election: try again in some seconds, once sluice cluster status shows its standbys streaming; the \
                  primary's log says what was in the way",
                 answer.text()
             );

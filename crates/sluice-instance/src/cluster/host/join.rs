@@ -287,8 +287,8 @@ impl Host {
                      --again"
                 ),
                 _ => format!(
-                    "where the other hosts have a majority (sluice cluster status there), and this one is to be one of the \
-                     cluster's, move {data} away and start sluice node again: its etcd joins anew then, and nothing is lost"
+                    "where the other hosts have a majority (sluice cluster status there), and this host should rejoin the \
+                     cluster, move {data} away and start sluice node again: its etcd joins anew then, and nothing is lost"
                 ),
             },
             |cause| cause.remedy().to_owned(),

@@ -116,14 +116,13 @@ pub(in super::super) fn doubts(members: &[EtcdPeer], known: &[SocketAddr], silen
         .fold((0, 0), |(voters, there), peer| (voters + 1, there + usize::from(!is_silent(peer))));
     if !all.is_empty() {
         let needed = voters / 2 + 1;
+        let votes = if voters == 1 { "1 vote".to_owned() } else { format!("{voters} votes") };
         all.push(match there {
-            _ if needed == voters => format!("etcd has {voters} votes: none of these hosts may be lost now"),
+            _ if needed == voters => format!("etcd has {votes}: none of these hosts may be lost now"),
             there if there <= needed => {
-                format!(
-                    "etcd has {voters} votes, of which {needed} have to be there: none of the others may be lost now"
-                )
+                format!("etcd has {votes}, of which {needed} have to be there: none of the others may be lost now")
             }
-            _ => format!("etcd has {voters} votes, of which {needed} have to be there"),
+            _ => format!("etcd has {votes}, of which {needed} have to be there"),
         });
     }
     all
@@ -150,9 +149,9 @@ pub fn remove(config: &NodeConfig, name: &str, force: bool) -> Result<(), Cluste
     };
     if !force && let Some((what, address)) = running(member, config) {
         return Err(bad(format!(
-            "{name} is not gone: its {what} answers at {address}\nTaken out, its etcd ends, its PostgreSQL takes no writes any \
-             more, and the others are one less to outvote a loss. Stop it for good first (systemctl disable --now sluice-node \
-             there); a primary hands over then. Or --force, if it has to be taken out as it is"
+            "{name} is not gone: its {what} answers at {address}\nIf you remove it, its etcd stops, its PostgreSQL accepts no \
+             more writes, and the rest can survive one failure fewer. Stop it for good first (systemctl disable --now \
+             sluice-node there); a primary hands over then. Or --force, if it has to be removed as it is"
         )));
     }
     etcd.remove_member(member.id).map_err(|error| {
@@ -241,6 +240,8 @@ mod tests {
         let said = check_named(&four, &before, &config()).unwrap_err().to_string();
         assert!(said.contains("had named before: d (https://10.0.0.4:2380)\n"), "{said}");
         assert!(check_named(&four, &known, &config()).is_ok() && check_named(&whole, &before, &config()).is_ok());
+        let said = of(&whole[..1]);
+        assert!(said.ends_with("\netcd has 1 vote: none of these hosts may be lost now"), "{said}");
         let learner = EtcdPeer { is_learner: true, ..peer("b", 2) };
         let said = of(&[peer("a", 1), learner, peer("c", 3)]);
         assert!(said.starts_with("etcd's member b (https://10.0.0.2:2380) has no vote yet"), "{said}");

@@ -255,7 +255,7 @@ fn sampled(measured: &Measured, (title, unit, columns): &Sampled, bands: &[Band]
 fn checkpoints(measured: &Measured) -> Html {
     let mut html = Html::default();
     let row = |one: &Checkpoint| {
-        let end = one.to_s.map_or_else(|| "behind the turn's end".to_owned(), |to_s| trimmed(to_s, 1));
+        let end = one.to_s.map_or_else(|| "after the turn's end".to_owned(), |to_s| trimmed(to_s, 1));
         vec![
             Cell::Text(one.reason.clone()),
             Cell::Number(trimmed(one.from_s, 1)),
