@@ -303,7 +303,11 @@ pub(crate) async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Cli
             }
         }
     }
-    Err(wrong.join("; "))
+    let is_it = match look_up.cluster {
+        Some(_) => "is PostgreSQL running there?",
+        None => "is PostgreSQL running there? \"host\" and \"port\" say where to look",
+    };
+    Err(format!("{} ({is_it})", wrong.join("; ")))
 }
 
 /// A connection without a session.

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sluice_instance::{Binaries, Class, ClassReport, Cpus, Endpoint, bootstrap};
+use sluice_instance::{Binaries, Class, ClassReport, Cpus, Endpoint, Memory, bootstrap};
 use sluice_lab::{connect::parameter, process::shell_word};
 
 use crate::instance::NodeLine;
@@ -42,6 +42,8 @@ pub(crate) struct Ready<'a> {
     pub(crate) nodes: Vec<NodeLine>,
     /// The processors that this process may use, if the system says it.
     pub(crate) processors: Option<NonZeroUsize>,
+    /// The memory that there is for all.
+    pub(crate) memory_bytes: u64,
 }
 
 impl fmt::Display for Ready<'_> {
@@ -113,9 +115,9 @@ impl Ready<'_> {
             return Ok(());
         }
         writeln!(f, "Class     {}", self.class)?;
-        if let Some(excess) = self.processors.and_then(|processors| excess(self.class.cpus?, processors)) {
-            writeln!(f, "          {excess}")?;
-        }
+        let memory = self.class.memory.and_then(|memory| excess_memory(memory, self.memory_bytes));
+        let cpus = self.processors.and_then(|processors| excess(self.class.cpus?, processors));
+        memory.into_iter().chain(cpus).try_for_each(|excess| writeln!(f, "          {excess}"))?;
         if self.class_report.is_enforced() {
             return Ok(());
         }
@@ -129,6 +131,12 @@ fn excess(cpus: Cpus, processors: NonZeroUsize) -> Option<String> {
     let there_are = u64::try_from(processors.get()).unwrap_or(u64::MAX);
     let is_more = u64::from(cpus.millis()) > there_are.saturating_mul(1000);
     is_more.then(|| format!("cpus {cpus} limits nothing: PostgreSQL has {there_are} here"))
+}
+
+/// The same of memory.
+fn excess_memory(memory: Memory, there_are_bytes: u64) -> Option<String> {
+    let is_more = memory.bytes() > there_are_bytes;
+    is_more.then(|| format!("memory {memory} limits nothing: PostgreSQL has {} MB here", there_are_bytes >> 20))
 }
 
 /// An address by which this machine reaches what listens on `ip`.
@@ -157,6 +165,13 @@ mod tests {
         assert_eq!(excess("2".parse().unwrap(), two), None);
         let remark = "cpus 2.5 limits nothing: PostgreSQL has 2 here";
         assert_eq!(excess("2.5".parse().unwrap(), two).as_deref(), Some(remark));
+    }
+
+    #[test]
+    fn more_memory_than_there_is_limits_nothing() {
+        assert_eq!(excess_memory("1GB".parse().unwrap(), 1 << 30), None);
+        let remark = "memory 900GB limits nothing: PostgreSQL has 23552 MB here";
+        assert_eq!(excess_memory("900GB".parse().unwrap(), 23 << 30).as_deref(), Some(remark));
     }
 
     #[test]

@@ -240,7 +240,8 @@ impl Serving<'_> {
         let grace = pool.service.upgrade_grace();
         let (clients, pid) = (pool.service.counts().0, successor.pid());
         self.successor = Some(successor);
-        tracing::info!("process {pid} has taken over; {clients} clients here may go on for {grace:?}");
+        let clients = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+        tracing::info!("process {pid} has taken over; {clients} here may go on for {grace:?}");
         let (begin, mut has_ended) = (Instant::now(), false);
         while begin.elapsed() < grace {
             match self.signals.wait_for(LOOKS_EVERY) {

@@ -131,6 +131,7 @@ pub(crate) fn up(args: UpArgs) -> Result<()> {
         class_report: &instance.class(),
         nodes: instance.nodes(),
         processors: thread::available_parallelism().ok(),
+        memory_bytes: Host::current().memory_bytes,
     };
     // The service goes on even if nobody reads this.
     let _ = writeln!(std::io::stdout(), "{ready}");

@@ -282,8 +282,8 @@ fn pool_line(name: &str, seen: &Seen) -> String {
         None => "not held".to_owned(),
     };
     let Seen { clients, waiting, busy, .. } = seen;
-    let mut text =
-        format!("\nPool {name} {primary}: {clients} clients, {busy} in a transaction, {waiting} waiting; {held}\n");
+    let clients = if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+    let mut text = format!("\nPool {name} {primary}: {clients}, {busy} in a transaction, {waiting} waiting; {held}\n");
     for it in &seen.readers {
         text += &match (&*it.databases, &it.unfit) {
             ("", why) => {
@@ -372,6 +372,8 @@ mod tests {
                 })
                 .to_vec(),
         };
+        let alone = Seen { clients: 1, readers: Vec::new(), ..seen.clone() };
+        assert!(pool_line("x", &alone).contains(": 1 client, 1 in a transaction"));
         let seen = [("boss@10.0.0.9:6432".to_owned(), Ok(seen))];
         let page = page(
             &members,

@@ -229,4 +229,5 @@ fn with_names(case: Case) {
     let is_told = |words: &str| pool.log().lines().any(|line| line.contains(words) && both(line));
     eventually("the log has both", || is_told(failed));
     assert!(connected().is_err() && is_told("a user could not be looked up"), "{}", pool.log());
+    assert!(is_told("(is PostgreSQL running there? "), "{}", pool.log());
 }
