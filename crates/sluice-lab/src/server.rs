@@ -482,7 +482,7 @@ pub fn fill(
 /// the contrib modules are installed; without them the cache is as warm as it is, and nobody says how warm.
 pub fn add_extensions(client: &mut Client) {
     for extension in ["pg_prewarm", "pg_buffercache"] {
-        let _ = client.batch_execute(&format!("CREATE EXTENSION IF NOT EXISTS {extension}"));
+        let _ = client.batch_execute(&format!("CREATE EXTENSION IF NOT EXISTS {extension} SCHEMA public"));
     }
 }
 

@@ -19,6 +19,7 @@ pub mod raw;
 pub mod server;
 pub mod tls;
 pub mod tokio_checks;
+pub mod traps;
 
 pub use crate::{
     case::{Case, Driver, Mode, Version},

@@ -6,10 +6,11 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
-use sluice_testkit::{Case, Certificates, Driver, Mode, PoolConfig, TestServer, Version};
+use nix::unistd::Uid;
+use sluice_testkit::{Case, Certificates, Driver, Mode, PoolConfig, TestServer, Version, eventually, traps};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const REPORT_OF_2015: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sluice-lab/reference/settings_review_2015.csv");
@@ -141,6 +142,64 @@ fn through_the_pool() {
     let error = complaint(&mut command(&[&format!("postgresql://app@127.0.0.1:{port}/pgbouncer")]));
     assert!(error.contains("admin console") && error.contains("name a database behind the pool"), "{error}");
     assert!(!error.contains("is this PostgreSQL"), "{error}");
+}
+
+/// No function of a database's owner is run by a superuser who reviews it, straight or through a PgBouncer, which takes
+/// no `search_path` from its clients.
+#[test]
+fn a_database_s_own_code_is_not_run() {
+    let server = TestServer::start(Version::V15, &[]);
+    traps::set(&server);
+    let bouncer = PgBouncer::start(&server);
+    for path in traps::PATHS {
+        traps::set_path(&server, path);
+        for (dir, port) in [(server.socket_dir(), server.port()), (bouncer.dir.path(), bouncer.port)] {
+            let target = format!("host={} port={port} user=boss dbname=shop", dir.display());
+            assert!(printed(&mut command(&[&target])).contains(" to change, "));
+            assert!(!traps::has_caught(&server), "{path}, {target}");
+        }
+    }
+}
+
+/// A PgBouncer on a socket, for local users.
+struct PgBouncer {
+    process: Child,
+    dir: tempfile::TempDir,
+    port: u16,
+}
+
+impl PgBouncer {
+    fn start(server: &TestServer) -> Self {
+        let (dir, port) = (tempfile::tempdir().unwrap(), 6432);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let config = dir.path().join("pgbouncer.ini");
+        let text = format!(
+            "[databases]\n* = host={} port={}\n[pgbouncer]\nlisten_port = {port}\nunix_socket_dir = {}\n\
+             auth_type = trust\nauth_file = {}\npool_mode = transaction\n",
+            server.socket_dir().display(),
+            server.port(),
+            dir.path().display(),
+            dir.path().join("users").display(),
+        );
+        fs::write(&config, text).unwrap();
+        fs::write(dir.path().join("users"), "\"boss\" \"\"\n").unwrap();
+        // It refuses to run as root.
+        let mut command = Command::new("pgbouncer");
+        if Uid::effective().is_root() {
+            command.args(["-u", "postgres"]);
+        }
+        command.arg("-q").arg(&config).stdin(Stdio::null());
+        let process = command.spawn().unwrap();
+        eventually("PgBouncer listens", || dir.path().join(format!(".s.PGSQL.{port}")).exists());
+        Self { process, dir, port }
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
 }
 
 /// The report of 2015, and a copy of `pg_settings`.

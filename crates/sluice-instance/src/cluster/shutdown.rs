@@ -19,6 +19,7 @@ use nix::{
 };
 use postgres::{Config, NoTls};
 
+use super::peer::SEARCH_PATH;
 use crate::{
     bootstrap::SUPERUSER,
     orphans,
@@ -41,7 +42,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// The data directory can't be read, this user is not let in, or it takes too long.
 pub fn checkpoint(pgdata: &Path) -> io::Result<bool> {
     let Some(mut config) = superuser(pgdata)? else { return Ok(false) };
-    config.options(&format!("-c statement_timeout={}", CHECKPOINT_TIME_MAX.as_millis()));
+    config.options(&format!("{SEARCH_PATH} -c statement_timeout={}", CHECKPOINT_TIME_MAX.as_millis()));
     // A PostgreSQL that is stopped where it is lets the kernel take a connection, and says nothing: no limit of the
     // driver's or the server's own ends that.
     let ((connected, has_connected), (done, is_done)) = (mpsc::channel(), mpsc::channel());
@@ -68,8 +69,9 @@ pub fn checkpoint(pgdata: &Path) -> io::Result<bool> {
 ///
 /// As with [`checkpoint`].
 pub(super) fn end_sessions(pgdata: &Path) -> io::Result<bool> {
-    const END: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' \
-                       AND pid <> pg_backend_pid() AND application_name NOT LIKE 'Patroni%'";
+    const END: &str = "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+                       WHERE backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid() \
+                       AND application_name NOT LIKE 'Patroni%'";
     let Some(config) = superuser(pgdata)? else { return Ok(false) };
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -86,7 +88,7 @@ pub(super) fn superuser(pgdata: &Path) -> io::Result<Option<Config>> {
     let Some((dir, port)) = pid_file::socket(&pgdata.canonicalize()?)? else { return Ok(None) };
     let mut config = Config::new();
     config.host_path(dir).port(port).user(SUPERUSER).dbname("postgres").application_name("sluice cluster");
-    config.connect_timeout(CONNECT_TIME_MAX);
+    config.connect_timeout(CONNECT_TIME_MAX).options(SEARCH_PATH);
     Ok(Some(config))
 }
 

@@ -5,10 +5,12 @@
 //! | `options.rs` | what libpq knows and the driver does not |
 //! | `tls.rs` | encryption, and who is at the other end |
 //! | `pgpass.rs` | the password file |
+//! | `path.rs` | the schemas in which a session finds functions and tables |
 //!
 //! Nothing of a password reaches a message.
 
 mod options;
+mod path;
 mod pgpass;
 mod tls;
 
@@ -27,7 +29,11 @@ use postgres::{
 use sluice_tls::{ClientTls, SslMode as Mode};
 
 pub use self::options::parameter;
-use self::options::{Options, REFUSED_VARIABLES, is_uri, quoted};
+pub(crate) use self::path::{extension_schema, guarded, is_open};
+use self::{
+    options::{Options, REFUSED_VARIABLES, is_uri, quoted},
+    path::SearchPath,
+};
 pub use crate::error::words;
 
 /// Directories in which a server's socket is looked for: Debian's place, then PostgreSQL's own.
@@ -40,30 +46,50 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 pub struct Access {
     config: Config,
     tls: Option<Arc<ClientTls>>,
+    search_path: SearchPath,
 }
 
 impl From<Config> for Access {
     /// Without TLS: a Unix socket needs none.
     fn from(config: Config) -> Self {
-        Self { config, tls: None }
+        Self { config, tls: None, search_path: SearchPath::default() }
     }
 }
 
 impl Access {
-    /// Connects.
+    /// Connects. The session finds what is PostgreSQL's own, and nothing else without its schema: what a database's
+    /// owner makes there must not be run by whoever looks at it.
     ///
     /// # Errors
     ///
     /// PostgreSQL's, the system's, or that of TLS.
     pub fn connect(&self) -> Result<Client, postgres::Error> {
-        let Some(tls) = &self.tls else { return self.config.connect(NoTls) };
-        match self.config.connect(tls::connector(tls)) {
-            Err(error) if self.config.get_ssl_mode() == SslMode::Prefer && may_do_without_tls(&error) => {
-                let mut config = self.config.clone();
-                config.ssl_mode(SslMode::Disable).connect(NoTls)
+        let told = self.search_path.options(self.config.get_options());
+        let Some(told) = told else { return self.connect_by(&self.config) };
+        match self.connect_by(self.config.clone().options(&told)) {
+            Err(error) if path::is_refused(&error) => {
+                let client = self.connect_by(&self.config)?;
+                self.search_path.was_refused();
+                Ok(client)
             }
             done => done,
         }
+    }
+
+    fn connect_by(&self, config: &Config) -> Result<Client, postgres::Error> {
+        let Some(tls) = &self.tls else { return config.connect(NoTls) };
+        match config.connect(tls::connector(tls)) {
+            Err(error) if config.get_ssl_mode() == SslMode::Prefer && may_do_without_tls(&error) => {
+                config.clone().ssl_mode(SslMode::Disable).connect(NoTls)
+            }
+            done => done,
+        }
+    }
+
+    /// The same for sessions that name a scenario's tables, which are in `public`, by their names alone.
+    #[must_use]
+    pub fn for_tables(&self) -> Self {
+        Self { search_path: self.search_path.for_tables(), ..self.clone() }
     }
 
     /// Ends a statement of a session that came by here, if one runs.
@@ -208,7 +234,7 @@ impl Dsn {
                 Some(Arc::new(tls.map_err(|error| ConnectError::Tls(tls::words(&error)))?))
             }
         };
-        let mut dsn = Self { access: Access { config, tls }, of_tls, pgpass: None };
+        let mut dsn = Self { access: Access { tls, ..config.into() }, of_tls, pgpass: None };
         if dsn.access.config.get_password().is_none() {
             let file = options.get("passfile").map(str::to_owned).or_else(|| variable("PGPASSFILE")).map(PathBuf::from);
             if let Some(file) = file.or_else(|| home.map(|home| home.join(".pgpass"))) {
@@ -255,6 +281,17 @@ impl Dsn {
 
     /// The same server for programs that use libpq, without the password.
     pub fn conninfo(&self) -> String {
+        self.conninfo_with(self.access.config.get_options())
+    }
+
+    /// The same for programs that name a scenario's tables.
+    pub fn conninfo_for_tables(&self) -> String {
+        let options = self.access.config.get_options();
+        let told = self.access.search_path.for_tables().options(options);
+        self.conninfo_with(told.as_deref().or(options))
+    }
+
+    fn conninfo_with(&self, options: Option<&str>) -> String {
         let config = &self.access.config;
         let hosts = config.get_hosts().iter().map(name);
         let mut text = quoted("host", &hosts.collect::<Vec<_>>().join(","));
@@ -266,7 +303,7 @@ impl Dsn {
         put("port", Some(joined(ports)));
         put("user", config.get_user().map(str::to_owned));
         put("dbname", config.get_dbname().or(config.get_user()).map(str::to_owned));
-        put("options", config.get_options().map(str::to_owned));
+        put("options", options.map(str::to_owned));
         (text + &self.of_tls).trim_end().to_owned()
     }
 

@@ -55,7 +55,7 @@ pub struct Endpoint {
 
 impl From<&Dsn> for Endpoint {
     fn from(dsn: &Dsn) -> Self {
-        Self { conninfo: dsn.conninfo(), password: dsn.password() }
+        Self { conninfo: dsn.conninfo_for_tables(), password: dsn.password() }
     }
 }
 

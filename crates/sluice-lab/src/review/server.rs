@@ -14,7 +14,10 @@ use super::{
     evidence::{Archiver, Checkpoints, Databases, DeadRows, Evidence, Prepared, Replication, Wal, Wraparound, Writes},
     snapshot::{Setting, Snapshot},
 };
-use crate::{connect::first_value, error::words};
+use crate::{
+    connect::{first_value, guarded},
+    error::words,
+};
 
 /// The TCP settings show what holds for the connection that asks, which is nothing on a Unix socket; `reset_val` is
 /// what the server was told.
@@ -110,7 +113,7 @@ fn refused(error: postgres::Error) -> ServerError {
 }
 
 fn rows(client: &mut Client, sql: &str) -> Result<Vec<SimpleQueryRow>, postgres::Error> {
-    let messages = client.simple_query(sql)?;
+    let messages = client.simple_query(&guarded(sql))?;
     let row = |message| if let SimpleQueryMessage::Row(row) = message { Some(row) } else { None };
     Ok(messages.into_iter().filter_map(row).collect())
 }

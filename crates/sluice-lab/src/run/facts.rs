@@ -6,7 +6,7 @@ use postgres::Client;
 
 use super::commits;
 use crate::{
-    connect::{Access, first_value},
+    connect::{Access, extension_schema, first_value},
     nodes::Shape,
     result::{CommitWait, Server},
     stats,
@@ -20,9 +20,13 @@ const SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings \
     WHERE source NOT IN ('default', 'override', 'client', 'session') \
     AND category NOT LIKE 'File Locations%' AND name NOT IN ('port', 'application_name')";
 /// Of the database's pages, those in shared buffers; for superusers, and where the contrib modules are.
-const WARM: &str = "SELECT 100.0 * count(*) * current_setting('block_size')::int / pg_database_size(current_database()) \
-    FROM pg_buffercache \
-    WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())";
+fn warm(schema: &str) -> String {
+    format!(
+        "SELECT 100.0 * count(*) * current_setting('block_size')::int / pg_database_size(current_database()) \
+         FROM {schema}.pg_buffercache \
+         WHERE reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+}
 
 /// Empty queries whose median is a round trip.
 const ROUND_TRIPS: usize = 51;
@@ -118,5 +122,6 @@ fn round_trip_us(client: &mut Client) -> Result<f64, postgres::Error> {
 }
 
 fn warm_percent(client: &mut Client) -> Option<f64> {
-    first_value(client, WARM).ok()??.parse().ok()
+    let schema = extension_schema(client, "pg_buffercache").ok()??;
+    first_value(client, &warm(&schema)).ok()??.parse().ok()
 }

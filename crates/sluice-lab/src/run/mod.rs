@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use postgres::Client;
 use sluice_instance::Class;
 
 pub use self::{begin::check_resumed, progress::Progress};
@@ -27,7 +28,7 @@ use self::{
     turn::{Ground, Taken},
 };
 use crate::{
-    connect::Dsn,
+    connect::{Dsn, is_open},
     error::Error,
     machine::{self, Probe},
     pgbench::Endpoint,
@@ -42,6 +43,19 @@ use crate::{
 pub const RESULT_FILE: &str = "result.json";
 /// The subdirectory in which a run keeps its server and its logs.
 const SCRATCH: &str = ".work";
+
+/// The comment of the mark of a role's own, the tables there are, and all that is read like a table and is somebody
+/// else's, but for what has come with extensions.
+const TABLES: &str = "\
+SELECT (SELECT pg_catalog.obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class c
+        WHERE relname = $1 AND relkind = 'r' AND pg_catalog.pg_get_userbyid(relowner) = current_user LIMIT 1),
+       count(*) FILTER (WHERE relkind IN ('r', 'p')),
+       count(*) FILTER (WHERE pg_catalog.pg_get_userbyid(relowner) <> current_user AND NOT EXISTS (
+           SELECT FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_class'::regclass AND objid = t.oid
+           AND deptype = 'e'))
+FROM pg_catalog.pg_class t JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace
+WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+      AND relpersistence <> 't'";
 
 /// The order for a run: its plan, and everything besides.
 pub struct Order<'a> {
@@ -263,22 +277,13 @@ impl<'a> Run<'a> {
         let tables = &wanted.0;
         let (mark, bin) = (format!("{tables:?}"), self.pgbench.parent().unwrap_or(Path::new("")));
         let mut client = dsn.connect().map_err(|error| Error::Server(format!("target {name}: {error}")))?;
-        let ask = "look for tables in the target's database";
-        let query = "SELECT obj_description(to_regclass($1)), \
-                     (SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema'))";
-        let row = client.query_one(query, &[&server::MARK]).map_err(Error::sql(ask))?;
-        let (found, count): (Option<String>, i64) = (row.get(0), row.get(1));
-        if found.as_deref() != Some(mark.as_str()) {
-            if count > 0 {
-                return Err(Error::Input(format!(
-                    "target {name}: its database holds {count} tables that are not this scenario's\n\
-                     name an empty database in its DSN"
-                )));
-            }
+        let is_filled = look(name, &mut client, &mark)?;
+        if !is_filled {
             server::fill(bin, &Endpoint::from(dsn), tables, &self.scratch.join("schema.sql"), self.order.interrupt)?;
             let marked =
                 format!("CREATE TABLE {0} (); COMMENT ON TABLE {0} IS '{1}'", server::MARK, mark.replace('\'', "''"));
-            client.batch_execute(&marked).map_err(Error::sql("mark the target's database as filled"))?;
+            let done = dsn.access().for_tables().connect().and_then(|mut client| client.batch_execute(&marked));
+            done.map_err(Error::sql("mark the target's database as filled"))?;
             server::add_extensions(&mut client);
         }
         let token = client.cancel_token();
@@ -287,6 +292,27 @@ impl<'a> Run<'a> {
         self.filled.insert(name.to_owned(), wanted);
         Ok(())
     }
+}
+
+/// Whether a database holds the tables that the mark says; an error if it holds others, or a superuser could run what
+/// others have made there.
+fn look(target: &str, client: &mut Client, mark: &str) -> Result<bool, Error> {
+    let ask = "look for tables in the target's database";
+    if is_open(client).map_err(Error::sql(ask))? {
+        return Err(Error::Input(format!(
+            "target {target}: what is there takes no search_path from its clients, as PgBouncer, so that a superuser may \
+             run functions of others\nname a role in its DSN that is no superuser, or PostgreSQL itself"
+        )));
+    }
+    let row = client.query_one(TABLES, &[&server::MARK]).map_err(Error::sql(ask))?;
+    let (found, count, of_others): (Option<String>, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let is_filled = found.as_deref() == Some(mark);
+    let what = match (is_filled, count, of_others) {
+        (false, 0, 0) | (true, _, 0) => return Ok(is_filled),
+        (true, ..) | (false, 0, _) => format!("{of_others} tables of others than its role"),
+        (false, ..) => format!("{count} tables that are not this scenario's"),
+    };
+    Err(Error::Input(format!("target {target}: its database holds {what}\nname an empty database in its DSN")))
 }
 
 fn label(case: &CaseKey, round: u32) -> String {

@@ -7,7 +7,7 @@ use sluice_instance::Limit;
 
 use super::{cost::Watch, facts};
 use crate::{
-    connect::Access,
+    connect::{Access, extension_schema},
     error::Error,
     pgbench::{Endpoint, Moment, Outcome, Pgbench, ScriptReport},
     plan::{Plan, PlannedTurn},
@@ -113,7 +113,7 @@ impl Ground<'_> {
 
     /// Brings the tables back to where each turn begins, and into memory.
     fn reset(&self, access: &Access) -> Result<(), Error> {
-        let mut client = access.connect().map_err(Error::sql("connect to PostgreSQL before a turn"))?;
+        let mut client = access.for_tables().connect().map_err(Error::sql("connect to PostgreSQL before a turn"))?;
         let data = &self.plan.scenario.data;
         let token = client.cancel_token();
         let reset = || {
@@ -213,9 +213,15 @@ fn circumstances(server: Option<&Server>) -> stall::Circumstances {
 
 /// Reads relations into shared buffers; those that can't be are read as queries find them.
 fn prewarm(client: &mut Client, relations: &[String]) {
+    // Missing where the contrib modules are: a report tells how warm the cache was.
+    let Ok(Some(schema)) = extension_schema(client, "pg_prewarm") else { return };
+    // With all of its types no other function of that name fits better.
+    let call = format!(
+        "SELECT {schema}.pg_prewarm($1::pg_catalog.text::pg_catalog.regclass, 'buffer'::pg_catalog.text, \
+         'main'::pg_catalog.text, NULL::pg_catalog.int8, NULL::pg_catalog.int8)"
+    );
     for relation in relations {
-        // Missing where the contrib modules are: a report tells how warm the cache was.
-        let _ = client.execute("SELECT pg_prewarm($1::text::regclass)", &[relation]);
+        let _ = client.execute(&call, &[relation]);
     }
 }
 

@@ -9,7 +9,7 @@ use ::postgres::{Client, SimpleQueryMessage};
 
 use super::{Rates, Value, metrics};
 use crate::{
-    connect::{Access, first_value},
+    connect::{Access, extension_schema, first_value},
     error::Error,
     pgbench,
 };
@@ -35,7 +35,8 @@ struct Abilities {
     is_standby: bool,
     /// Without the rights of `pg_monitor`, others' sessions show nothing.
     sees_all: bool,
-    has_gate: bool,
+    /// The schema of the gate's view.
+    gate: Option<String>,
 }
 
 impl Server {
@@ -44,7 +45,7 @@ impl Server {
         let look = "look at the server for the sampler";
         client.batch_execute(STATEMENT_MAX).map_err(Error::sql(look))?;
         let abilities = abilities(&mut client).map_err(Error::sql(look))?;
-        let pid = first_value(&mut client, "SELECT pg_backend_pid()").map_err(Error::sql(look))?;
+        let pid = first_value(&mut client, "SELECT pg_catalog.pg_backend_pid()").map_err(Error::sql(look))?;
         Ok(Self {
             client,
             pid: pid.and_then(|pid| pid.parse().ok()),
@@ -120,12 +121,13 @@ impl Abilities {
 }
 
 fn abilities(client: &mut Client) -> Result<Abilities, ::postgres::Error> {
+    let gate = extension_schema(client, "sluice")?;
     let mut ask = |query: &str| first_value(client, query).map(Option::unwrap_or_default);
     Ok(Abilities {
         version_num: ask("SHOW server_version_num")?.parse().unwrap_or(0),
-        is_standby: ask("SELECT pg_is_in_recovery()")? == "t",
-        sees_all: ask("SELECT pg_has_role('pg_read_all_stats', 'USAGE')")? == "t",
-        has_gate: ask("SELECT to_regclass('sluice_gate') IS NOT NULL")? == "t",
+        is_standby: ask("SELECT pg_catalog.pg_is_in_recovery()")? == "t",
+        sees_all: ask("SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')")? == "t",
+        gate,
     })
 }
 
@@ -154,9 +156,9 @@ fn gauges(abilities: &Abilities) -> String {
                 .to_owned(),
         );
     }
-    if abilities.has_gate {
+    if let Some(schema) = &abilities.gate {
         for (column, sum) in [("running", "sum(running)"), ("waiting", "sum(waiting)"), ("limit", "max(concurrency)")] {
-            parts.push(format!("SELECT 'gate.{column}', {sum} FROM sluice_gate WHERE kind = 'class'"));
+            parts.push(format!("SELECT 'gate.{column}', {sum} FROM {schema}.sluice_gate WHERE kind = 'class'"));
         }
     }
     format!(

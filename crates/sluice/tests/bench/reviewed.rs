@@ -7,7 +7,7 @@ use std::{
 };
 
 use sluice_instance::StopMode;
-use sluice_testkit::{TestServer, Version};
+use sluice_testkit::{TestServer, Version, traps};
 
 use crate::bench::{bench, beside_others, place, read, stdout};
 
@@ -88,4 +88,38 @@ fn what_others_have_in_their_database_is_left_alone() {
     assert!(!output.status.success() && said.contains("name an empty database"), "{said}");
     assert_eq!(server.value("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"), "1");
     assert!(fs::metadata(dir.join("report.html")).is_ok());
+}
+
+/// No function of a database's owner is run by a superuser who measures there, and no table of the owner's is taken for
+/// one of the laboratory's.
+#[test]
+fn a_database_s_own_code_is_not_run() {
+    let _beside_others = beside_others();
+    let (server, place) = (TestServer::start(Version::V15, &[]), place());
+    traps::set(&server);
+    let target = format!("shop={}", dsn(&server, "shop").replace("user=postgres", "user=boss"));
+    let run = |dir: &str| {
+        let dir = place.path().join(dir);
+        bench(&[
+            "run",
+            "quick",
+            "--brief",
+            "--variant",
+            "select",
+            "--target",
+            &target,
+            "--output",
+            dir.to_str().unwrap(),
+        ])
+    };
+    for (nth, path) in traps::PATHS.into_iter().enumerate() {
+        traps::set_path(&server, path);
+        stdout(&run(&nth.to_string()));
+        assert!(!traps::has_caught(&server), "{path}");
+    }
+    let swap = "DROP TABLE pgbench_history; CREATE TABLE pgbench_history (tid int)";
+    server.connect("eve", "shop").batch_execute(&format!("SET search_path = public; {swap}")).unwrap();
+    let output = run("swapped");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("tables of others"), "{text}");
 }

@@ -12,6 +12,7 @@ use postgres::{Client, Config, NoTls};
 use super::{
     super::{
         Node,
+        peer::SEARCH_PATH,
         rest::{Api, AskError},
     },
     fence::{Fence, is_fenced},
@@ -58,7 +59,7 @@ impl Host {
         let mut config = Config::new();
         config.host_path(&node.socket_dir).port(node.postgres.port()).user(SUPERUSER).dbname("postgres");
         config.application_name(SESSION).connect_timeout(Duration::from_secs(2));
-        config.options("-c statement_timeout=5s -c synchronous_commit=local");
+        config.options(&format!("{SEARCH_PATH} -c statement_timeout=5s -c synchronous_commit=local"));
         let fence = Fence::prepare(node, run_as)?;
         Ok(Self { api, config, client: None, fence, received: None, is_rest_open: false })
     }
