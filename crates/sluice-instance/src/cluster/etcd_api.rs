@@ -36,6 +36,8 @@ pub(super) struct KeyValue {
     pub(super) value: String,
     /// The revision at which it was written last.
     pub(super) revision: i64,
+    /// The lease that it ends with; 0 if there is none.
+    pub(super) lease: i64,
 }
 
 /// A condition of a transaction: the key was last written at this revision; 0 if there is no such key.
@@ -346,7 +348,8 @@ impl Outcome {
 impl KeyValue {
     fn parse(value: &Value) -> Option<Self> {
         let revision = number(&value["mod_revision"])?;
-        Some(Self { key: decoded(&value["key"])?, value: decoded(&value["value"])?, revision })
+        let lease = number(&value["lease"]).unwrap_or(0);
+        Some(Self { key: decoded(&value["key"])?, value: decoded(&value["value"])?, revision, lease })
     }
 }
 
@@ -360,13 +363,18 @@ mod tests {
             "header": { "revision": "12", "raft_term": "2" },
             "succeeded": true,
             "responses": [{ "response_range": { "header": {}, "kvs": [
-                { "key": "YS9i", "create_revision": "3", "mod_revision": "11", "value": "eHk=" },
+                { "key": "YS9i", "create_revision": "3", "mod_revision": "11", "value": "eHk=",
+                  "lease": "7587895362814926343" },
                 { "key": "YS9j", "mod_revision": "4" },
             ] } }, { "response_range": {} }],
         });
-        let key =
-            |key: &str, value: &str, revision| KeyValue { key: key.to_owned(), value: value.to_owned(), revision };
-        let found = vec![vec![key("a/b", "xy", 11), key("a/c", "", 4)], vec![]];
+        let key = |key: &str, value: &str, revision, lease| KeyValue {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            revision,
+            lease,
+        };
+        let found = vec![vec![key("a/b", "xy", 11, 7_587_895_362_814_926_343), key("a/c", "", 4, 0)], vec![]];
         assert_eq!(Outcome::parse(&answer), Some(Outcome { is_done: true, revision: 12, found }));
         let refused = Outcome::parse(&json!({ "header": { "revision": "12" } })).unwrap();
         assert!(!refused.is_done && refused.found.is_empty());

@@ -17,13 +17,12 @@ use nix::{
 use super::{
     environment::Environment,
     error::{ClusterError, LogEnd},
-    etcd_api::EtcdClient,
     half_copy,
     patroni::{self, Node},
     process::{Process, Program},
     reaper,
     rest::Api,
-    survivors::Agent,
+    survivors::{Agent, Electorate},
     waker::Waker,
 };
 use crate::{
@@ -107,8 +106,8 @@ pub(super) struct Surroundings {
 pub(super) struct NodeKeeper {
     node: Node,
     around: Surroundings,
-    /// By which its survivor asks etcd; None: it has none.
-    survivor: Option<EtcdClient>,
+    /// None: it has no survivor.
+    survivor: Option<Electorate>,
     observer: Arc<dyn Observer>,
     pub(super) patroni: Slot,
     waker: Mutex<Option<Waker>>,
@@ -119,7 +118,7 @@ impl NodeKeeper {
     pub(super) fn new(
         node: Node,
         around: Surroundings,
-        survivor: Option<EtcdClient>,
+        survivor: Option<Electorate>,
         observer: Arc<dyn Observer>,
     ) -> Self {
         let (patroni, waker, agent) = Default::default();
@@ -165,11 +164,11 @@ impl NodeKeeper {
             let started = Waker::start(&self.node, &api);
             *waker = Some(started.map_err(ClusterError::io("start the thread that watches", &self.node.pgdata))?);
         }
-        let Some(etcd) = self.survivor.clone() else { return Ok(()) };
+        let Some(electorate) = self.survivor.clone() else { return Ok(()) };
         let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
         if agent.is_none() {
             let run_as = &self.around.run_as;
-            let started = Agent::start(&scope, &self.node, run_as, api, etcd, Arc::clone(&self.observer));
+            let started = Agent::start(&scope, &self.node, run_as, api, electorate, Arc::clone(&self.observer));
             *agent = Some(started.map_err(ClusterError::io("start the survivor of", &self.node.home))?);
         }
         Ok(())

@@ -90,6 +90,11 @@ const STANDBY_SILENT_MAX: &str = "2s";
 /// crash of the primary, which is back in one.
 const RECONNECT_EVERY: &str = "500ms";
 
+/// Patroni waits so long for a standby's start before it looks again whom to follow; a primary's has another limit. A
+/// standby that was rewound takes no connections before it has the log up to where it was rewound to: if the node that
+/// has it is lost just then, by Patroni's own 60 s it would call that node for as long.
+const STANDBY_START_SECONDS: u32 = 5;
+
 /// The settings that all nodes share, which a new cluster begins with. What is null is PostgreSQL's default.
 pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
     let mut shared = json!({
@@ -239,6 +244,7 @@ impl Config<'_> {
             // Patroni waits for it, after its checkpoint and before it tells PostgreSQL to stop.
             "before_stop": self.program.map(|program| hold_command(program, scope, node)),
             "basebackup": [{ "checkpoint": "fast" }],
+            "pg_ctl_timeout": STANDBY_START_SECONDS,
             // A node whose data can't be brought in line stays as it is, for somebody to look at.
             "remove_data_directory_on_rewind_failure": false,
             "remove_data_directory_on_diverged_timelines": false,

@@ -21,6 +21,7 @@ use super::{
     resize,
     rest::Api,
     roles, state,
+    survivors::Electorate,
     tls::TlsFiles,
 };
 use crate::{
@@ -89,7 +90,11 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     let has_survivors = spec.fast_failover && spec.nodes == state::NODES_MAX;
     let mut keepers = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
-        let survivor = if has_survivors { Some(survivor(index, &members, &etcd_tls)?) } else { None };
+        let survivor = if has_survivors {
+            Some(Electorate { etcd: survivor(index, &members, &etcd_tls)?, nodes: spec.nodes })
+        } else {
+            None
+        };
         keepers.push(NodeKeeper::new(node.clone(), around.clone(), survivor, Arc::clone(&observer)));
     }
     let cluster = Cluster {

@@ -55,7 +55,7 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
         members => members?,
     };
     let own = target.own_words(&members);
-    let notes: Vec<_> = notes.into_iter().chain(slots::notes(target, &members)).collect();
+    let notes: Vec<_> = notes.into_iter().chain(slots::notes(target, &members)).chain(unfed(&members)).collect();
     let doubt = doubt(&members, &own, (lacks_majority, is_late));
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
@@ -98,6 +98,29 @@ fn doubt(members: &Members, own: &[Result<Own, AskError>], (lacks_majority, is_l
         )),
         Err(error) => Some(format!("{name} itself does not answer ({error}): it may be gone")),
     }
+}
+
+/// Standbys that run on the primary's timeline and receive nothing from it. For a moment that is so behind each
+/// failover; for good, where two nodes were promoted to a timeline of the same number: Patroni goes by the number, and
+/// sees no need to rewind.
+fn unfed(members: &Members) -> Vec<String> {
+    let Some(primary) = members.members.iter().find(|member| member.is_leader() && member.state == "running") else {
+        return Vec::new();
+    };
+    let is_unfed = |member: &&Member| {
+        !member.is_leader()
+            && member.state == "running"
+            && member.timeline.is_some_and(|own| primary.timeline == Some(own))
+    };
+    let note = |Member { name, .. }: &Member| {
+        format!(
+            "{name} receives nothing from the primary {}. If that stays so, its log says why; where that is `invalid \
+             resource manager ID` or `requested starting point … is ahead`, its data have parted from the primary's: \
+             sluice cluster reinit {name}",
+            primary.name
+        )
+    };
+    members.members.iter().filter(is_unfed).map(note).collect()
 }
 
 /// The time, where the primary's clock shows about the same; none where that differs, or can't be known.
@@ -327,6 +350,22 @@ mod tests {
         assert!(silent.unwrap().contains("it may be gone"));
         let page = page(&members, Some("of that"), &[], &[], (&[], &[]));
         assert!(page.starts_with("Cluster main: primary a\nNot certain: of that\n\n"), "{page}");
+    }
+
+    #[test]
+    fn a_standby_that_receives_nothing_is_noted() {
+        let mut members = members();
+        assert!(unfed(&members).is_empty());
+        members.members[1].state = "running".to_owned();
+        let notes = unfed(&members);
+        assert!(notes.len() == 1 && notes[0].starts_with("b receives nothing from the primary a."), "{notes:?}");
+        assert!(notes[0].ends_with("sluice cluster reinit b"), "{notes:?}");
+        // On an earlier timeline it is Patroni's to rewind; without a primary there is nothing to receive.
+        members.members[1].timeline = Some(2);
+        assert!(unfed(&members).is_empty());
+        members.members[1].timeline = Some(3);
+        members.members[0].state = "starting".to_owned();
+        assert!(unfed(&members).is_empty());
     }
 
     #[test]

@@ -47,6 +47,31 @@ pub(crate) fn a_primary_that_is_cut_off_acknowledges_nothing(hosts: &Hosts, pool
     println!("{told}");
 }
 
+/// The times for which the primary's link is down: behind each of them its Patroni has given up, or is about to, and what
+/// it knows of etcd is from before.
+const CUTS_SECONDS: [u64; 4] = [7, 6, 8, 7];
+
+pub(crate) fn a_primary_whose_link_comes_back_follows_the_next_one(hosts: &Hosts, pool: &TestPool) {
+    let ledger = Ledger::begin_round(hosts, pool, ROUND + 1, Allowed::default());
+    for lasts in CUTS_SECONDS {
+        ledger.wait_for_writes();
+        ledger.longest();
+        let before = hosts.leader();
+        let etcd = if hosts.etcd_leader() == before { ", with etcd's leader" } else { "" };
+        let others: Vec<usize> = (0..3).filter(|host| *host != before).collect();
+        others.iter().for_each(|other| hosts.network.cut(before, *other));
+        thread::sleep(Duration::from_secs(lasts));
+        others.iter().for_each(|other| hosts.network.mend(before, *other));
+        ledger.wait_for_writes();
+        let waited = ledger.longest().as_secs_f64();
+        hosts.wait_streaming(2);
+        println!("a link down for {lasts} s{etcd}: {waited:.1} s without an answer");
+    }
+    let told = ledger.end(hosts);
+    assert!(told.acknowledged > 100, "{told}");
+    println!("{told}");
+}
+
 /// Has an entry written straight on that host, whoever is the primary; the answer comes some time.
 fn write_at(hosts: &Hosts, host: usize) -> mpsc::Receiver<Result<u64, postgres::Error>> {
     let mut client = hosts.try_superuser(host).unwrap();

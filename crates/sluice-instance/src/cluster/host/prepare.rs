@@ -21,6 +21,7 @@ use super::{
         patroni::{self, Access, Node},
         ports::{check_port, make_log},
         rest::Api,
+        survivors::Electorate,
         tls::TlsFiles,
     },
     Host, HostSpec, certificates, data,
@@ -178,7 +179,7 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
             let survivor = if config.fast_failover && config.nodes() >= SURVIVORS_FROM {
                 let mut addresses = vec![own.etcd_client];
                 addresses.extend(others(&config));
-                Some(etcd_client(addresses, &tls)?)
+                Some(Electorate { etcd: etcd_client(addresses, &tls)?, nodes: config.nodes() })
             } else {
                 None
             };

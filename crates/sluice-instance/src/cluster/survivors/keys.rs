@@ -4,6 +4,7 @@
 //! /service/SCOPE/leader, sync, config, failover, members/NODE     Patroni's
 //! /sluice/SCOPE/survivors/runs/NODE                               written by each run, without a lease
 //! /sluice/SCOPE/survivors/votes/NODE                              a vote, under its lease
+//! /sluice/SCOPE/survivors/ending                                  a leader's lease has to end, under that lease
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,10 @@ impl Keys {
         format!("{}votes/{node}", self.own)
     }
 
+    fn ending(&self) -> String {
+        format!("{}ending", self.own)
+    }
+
     /// The transaction that begins a run: a vote of the run before is deleted, and one that is still on its way finds
     /// another run.
     pub(super) fn register(&self, node: &str, run: &str) -> [Step; 2] {
@@ -54,7 +59,7 @@ impl Keys {
     }
 
     pub(super) fn read(&self) -> [Step; 2] {
-        [Step::Read { prefix: self.patroni.clone() }, Step::Read { prefix: format!("{}votes/", self.own) }]
+        [Step::Read { prefix: self.patroni.clone() }, Step::Read { prefix: self.own.clone() }]
     }
 
     pub(super) fn put_vote(
@@ -83,26 +88,29 @@ impl Keys {
         Some((compare.to_vec(), Step::Replace { key: member.key.clone(), value: value.to_string() }))
     }
 
+    /// The transaction that has the leader's lease end. Written under that very lease, the mark is there as long as the
+    /// lease is.
     pub(super) fn end_lease(&self, end: &EndLease) -> (Vec<Compare>, Step) {
-        let leader = format!("{}leader", self.patroni);
         let at = |key: String, revision| Compare { key, revision };
         let mut compare = vec![
-            at(leader.clone(), end.leader.revision),
+            at(format!("{}leader", self.patroni), end.leader.revision),
             at(format!("{}sync", self.patroni), end.sync),
             at(format!("{}config", self.patroni), end.config),
             at(format!("{}failover", self.patroni), end.failover),
+            at(self.ending(), 0),
         ];
         compare.extend(end.votes.iter().map(|vote| at(self.vote(&vote.node), vote.revision)));
-        (compare, Step::Delete { key: leader })
+        let value = end.leader.holder.clone();
+        (compare, Step::Put { key: self.ending(), value, lease: Some(end.leader.lease) })
     }
 
     /// The view of what both reads have found. What can't be read is as good as not there.
-    pub(super) fn view(&self, patroni: &[KeyValue], votes: &[KeyValue]) -> View {
+    pub(super) fn view(&self, patroni: &[KeyValue], own: &[KeyValue]) -> View {
         let mut view = View::default();
-        for KeyValue { key, value, revision } in patroni {
+        for KeyValue { key, value, revision, lease } in patroni {
             let Some(name) = key.strip_prefix(&self.patroni) else { continue };
             match name {
-                "leader" => view.leader = Some(LeaderKey { holder: value.clone(), revision: *revision }),
+                "leader" => view.leader = Some(LeaderKey { holder: value.clone(), revision: *revision, lease: *lease }),
                 "sync" => view.sync = sync(value, *revision),
                 "config" => view.config = config(value, *revision),
                 "failover" => view.failover = failover(value, *revision),
@@ -115,8 +123,10 @@ impl Keys {
                 }
             }
         }
-        for KeyValue { key, value, revision } in votes {
-            if let Some(node) = key.strip_prefix(&self.vote(""))
+        for KeyValue { key, value, revision, lease } in own {
+            if *key == self.ending() {
+                view.ending = Some(*lease);
+            } else if let Some(node) = key.strip_prefix(&self.vote(""))
                 && let Ok(VoteValue { about, fenced }) = serde_json::from_str(value)
             {
                 view.votes.insert(node.to_owned(), Vote { revision: *revision, about, is_fenced: fenced });
@@ -166,7 +176,7 @@ mod tests {
     use super::*;
 
     fn value(key: &str, value: &str, revision: i64) -> KeyValue {
-        KeyValue { key: key.to_owned(), value: value.to_owned(), revision }
+        KeyValue { key: key.to_owned(), value: value.to_owned(), revision, lease: 0 }
     }
 
     #[test]
@@ -184,8 +194,11 @@ mod tests {
         let votes = [
             value("/sluice/main/survivors/votes/node2", r#"{"about":7,"fenced":true}"#, 12),
             value("/sluice/main/survivors/votes/node3", "yes", 12),
+            value("/sluice/main/survivors/runs/node3", "zC", 5),
+            KeyValue { lease: 99, ..value("/sluice/main/survivors/ending", "node1", 13) },
         ];
         let view = keys.view(&patroni, &votes);
+        assert_eq!(view.ending, Some(99));
         let primary = Addresses { postgres: ("127.0.0.1".to_owned(), 7400), rest: ("::1".to_owned(), 7403) };
         assert_eq!((view.primary(), view.members.len()), (Some(&primary), 1));
         let sync = view.sync.unwrap();

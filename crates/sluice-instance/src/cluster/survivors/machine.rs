@@ -6,12 +6,14 @@
 //! 1. *A vote that says fenced stands in etcd only while this node's WAL receiver is held off.* It is written after the
 //!    receiver was seen to be off, under a lease of its own. The receiver is let go only after that lease has been
 //!    revoked, so that also a request that is still on its way can't bring the vote back.
-//! 2. *Once the leader key has been deleted, the receiver stays off until Patroni has this node follow the holder of
-//!    the next one, or has promoted it.*
+//! 2. *Once it is settled that the leader's lease ends, the receiver stays off until that lease is no more, and Patroni
+//!    has this node follow the holder of the next leader key, or has promoted it.*
 //! 3. *Who votes has streamed from this leader in this term*, so that what it has received is the beginning of what the
 //!    leader has written.
-//! 4. The key is deleted by one transaction that compares its revision, the revisions of every voter's vote that says
-//!    fenced and is about that key, and those of Patroni's `sync`, `config` and `failover`.
+//! 4. It is settled by one transaction that compares the leader key's revision, the revisions of every voter's vote that
+//!    says fenced and is about that key, and those of Patroni's `sync`, `config` and `failover`. It writes a mark under
+//!    the leader's own lease: as long as the mark is there, that lease may be revoked, by whoever sees it, and no
+//!    receiver is let go; once it is gone, a revocation that is still on its way revokes nothing any more.
 
 use std::time::Duration;
 
@@ -76,7 +78,7 @@ pub(crate) struct Compared {
     pub(crate) revision: i64,
 }
 
-/// The transaction that ends a leader's lease.
+/// The transaction that settles that a leader's lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndLease {
     pub(crate) leader: LeaderKey,
@@ -111,8 +113,11 @@ pub(crate) enum Action {
     Fence,
     /// Let it go: [`Event::Lifted`].
     Lift,
-    /// End the leader's lease: [`Event::Ended`].
+    /// Settle that the leader's lease ends: [`Event::Ended`].
     End(EndLease),
+    /// Revoke the leader's lease, of which that is settled, and with it the leader key: [`Event::LeaderRevoked`], also
+    /// when it had ended before.
+    RevokeLeader { lease: i64 },
 }
 
 /// An event that the driver tells of.
@@ -139,6 +144,7 @@ pub(crate) enum Event {
     Ended {
         done: bool,
     },
+    LeaderRevoked,
     /// The action has failed, or nobody knows.
     Failed,
 }
@@ -163,7 +169,7 @@ enum Stage {
     Fenced { since: Duration },
     /// It is.
     Voted { since: Duration },
-    /// The leader's lease has ended.
+    /// It is settled that the leader's lease ends.
     Ended,
 }
 
@@ -193,6 +199,8 @@ impl Silence {
 #[derive(Debug)]
 pub(crate) struct Survivor {
     name: String,
+    /// The number of nodes with data, whether or not they are there.
+    nodes: usize,
     times: Times,
     /// The revision of this run's own key.
     registration: Option<i64>,
@@ -218,9 +226,10 @@ pub(crate) struct Survivor {
 }
 
 impl Survivor {
-    pub(crate) fn new(name: &str, times: Times) -> Self {
+    pub(crate) fn new(name: &str, nodes: usize, times: Times) -> Self {
         Self {
             name: name.to_owned(),
+            nodes,
             times,
             registration: None,
             leader: None,
@@ -291,11 +300,13 @@ impl Survivor {
                 self.forget();
             }
             Event::Ended { done } => {
+                self.forget();
                 if let (true, Some(ballot)) = (done, &mut self.ballot) {
                     ballot.stage = Stage::Ended;
+                    return Action::RevokeLeader { lease: ballot.about.lease };
                 }
-                self.forget();
             }
+            Event::LeaderRevoked => self.forget(),
         }
         self.next(now)
     }
@@ -379,23 +390,22 @@ impl Survivor {
             // A primary, or a node that can't see: it has no vote.
             return self.withdraw().unwrap_or_else(|| self.rest(now));
         };
-        if !sight.is_standby {
-            return self.withdraw().unwrap_or(Action::Lift);
-        }
-        if self.ballot.is_some() {
-            return self.pursue(now, &sight);
+        if let Some(revoke) = self.withdraw() {
+            return if sight.is_standby { self.pursue(now, &sight) } else { revoke };
         }
         if sight.is_fenced {
-            if self.view.is_none() {
-                return Action::View;
-            }
-            return if self.may_follow(&sight) { Action::Lift } else { Action::Wait(self.times.hurried) };
+            return match &self.view {
+                None => Action::View,
+                Some(View { ending: Some(lease), .. }) => Action::RevokeLeader { lease: *lease },
+                Some(_) if !sight.is_standby || self.may_follow(&sight) => Action::Lift,
+                Some(_) => Action::Wait(self.times.hurried),
+            };
         }
         if !self.is_silent(now) {
             return self.rest(now);
         }
         let Some(view) = &self.view else { return Action::View };
-        match may_end(view, &self.name) {
+        match self.may_end(view) {
             Some((leader, ..)) if self.witnessed == Some(leader.revision) && !self.is_cooling(now, &leader.holder) => {
                 Action::Grant
             }
@@ -461,7 +471,10 @@ impl Survivor {
             let is_due = kept >= self.times.keep_alive && !self.has_kept && ballot.stage != Stage::Ended;
             return if is_due { Action::KeepAlive { lease: ballot.lease } } else { Action::View };
         };
-        let Some((leader, sync, config)) = may_end(view, &self.name) else { return revoke };
+        if let Some(lease) = view.ending {
+            return Action::RevokeLeader { lease };
+        }
+        let Some((leader, sync, config)) = self.may_end(view) else { return revoke };
         if *leader != ballot.about {
             return revoke;
         }
@@ -491,20 +504,25 @@ impl Survivor {
             Stage::Ended => revoke,
         }
     }
-}
 
-/// Whether the leader's lease may be ended, if all voters agree: commits are acknowledged only with one of them, which
-/// this node is one of, and nobody has asked Patroni for something else.
-fn may_end<'a>(view: &'a View, own: &str) -> Option<(&'a LeaderKey, &'a Sync, &'a Config)> {
-    let (leader, sync, config) = (view.leader.as_ref()?, view.sync.as_ref()?, view.config.as_ref()?);
-    let is_meant = leader.holder != own
-        && sync.leader == leader.holder
-        && sync.voters.len() >= 2
-        && sync.voters.contains(own)
-        && !sync.voters.contains(&leader.holder)
-        && sync.quorum < sync.voters.len();
-    let is_allowed = config.is_strict_quorum && !config.is_paused && !view.failover.is_asked_for;
-    (is_meant && is_allowed).then_some((leader, sync, config))
+    /// Whether the leader's lease may be ended, if all voters agree: commits are acknowledged only with one of them, which
+    /// are all nodes but the leader, and this one among them, and nobody has asked Patroni for something else.
+    fn may_end<'a>(&self, view: &'a View) -> Option<(&'a LeaderKey, &'a Sync, &'a Config)> {
+        let (leader, sync, config) = (view.leader.as_ref()?, view.sync.as_ref()?, view.config.as_ref()?);
+        // One that is no voter could become one, and confirm what it receives, without having been held off.
+        let are_all_voters = sync.voters.len() + 1 >= self.nodes
+            && view.members.keys().all(|node| *node == leader.holder || sync.voters.contains(node));
+        let is_meant = leader.holder != self.name
+            && leader.lease != 0
+            && sync.leader == leader.holder
+            && sync.voters.len() >= 2
+            && are_all_voters
+            && sync.voters.contains(&self.name)
+            && !sync.voters.contains(&leader.holder)
+            && sync.quorum < sync.voters.len();
+        let is_allowed = config.is_strict_quorum && !config.is_paused && !view.failover.is_asked_for;
+        (is_meant && is_allowed).then_some((leader, sync, config))
+    }
 }
 
 /// The votes of all voters, if each has one about this leader: a suspicion at least, or one that says fenced.

@@ -51,6 +51,13 @@ use crate::{
 /// A turn of Patroni's begins within this time after it was woken.
 const TURN_TIME: Duration = Duration::from_millis(100);
 
+/// The place where survivors vote, and the number of nodes with data.
+#[derive(Debug, Clone)]
+pub(super) struct Electorate {
+    pub(super) etcd: EtcdClient,
+    pub(super) nodes: usize,
+}
+
 /// A node's survivor, in a thread of its own. Dropping it ends the thread, which may wait for a PostgreSQL that does
 /// not answer until that ends.
 #[derive(Debug)]
@@ -66,12 +73,13 @@ impl Agent {
         node: &Node,
         run_as: &RunAs,
         api: Api,
-        etcd: EtcdClient,
+        Electorate { etcd, nodes }: Electorate,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Self> {
         let run = Password::random().map_err(io::Error::other)?.expose().to_owned();
         let driver = Driver {
             node: node.name.clone(),
+            nodes,
             run,
             keys: Keys::new(scope),
             etcd,
@@ -107,6 +115,7 @@ impl Drop for Agent {
 /// Carries out what the machine asks for.
 struct Driver {
     node: String,
+    nodes: usize,
     /// Makes this run another one than the one before.
     run: String,
     keys: Keys,
@@ -125,7 +134,7 @@ struct Driver {
 impl Driver {
     fn run(mut self, stopped: &Receiver<()>) {
         let begin = Instant::now();
-        let mut machine = Survivor::new(&self.node, Times::default());
+        let mut machine = Survivor::new(&self.node, self.nodes, Times::default());
         let mut event = Event::Woken;
         loop {
             let action = machine.step(begin.elapsed(), event);
@@ -191,13 +200,17 @@ impl Driver {
                 Event::Lifted
             }
             Action::End(end) => {
-                let (compare, delete) = self.keys.end_lease(end);
-                let done = self.etcd.transact(&compare, &[delete])?.is_done;
+                let (compare, mark) = self.keys.end_lease(end);
+                let done = self.etcd.transact(&compare, &[mark])?.is_done;
                 if done {
                     let (node, leader) = (self.node.clone(), end.leader.holder.clone());
                     self.observer.event(event::Event::EndedLease { node, leader });
                 }
                 Event::Ended { done }
+            }
+            Action::RevokeLeader { lease } => {
+                self.etcd.revoke(*lease)?;
+                Event::LeaderRevoked
             }
         })
     }

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct LeaderKey {
     pub(crate) holder: String,
     pub(crate) revision: i64,
+    /// The lease of the holder's Patroni that it ends with; 0 if there is none.
+    pub(crate) lease: i64,
 }
 
 /// Patroni's `sync` key: the nodes that a commit may be waited for on.
@@ -67,6 +69,8 @@ pub(crate) struct View {
     pub(crate) config: Option<Config>,
     pub(crate) failover: Failover,
     pub(crate) votes: BTreeMap<String, Vote>,
+    /// A leader's lease that is to end, and has not yet.
+    pub(crate) ending: Option<i64>,
     pub(crate) members: BTreeMap<String, Addresses>,
 }
 

@@ -53,6 +53,7 @@ fn nothing_is_lost_by_faults_in_any_order() {
         let mut place = Place::new(&hosts, if next.is_multiple_of(2) { Driver::Epoll } else { Driver::Uring });
         if next == 0 && !has_witness {
             cuts::a_primary_that_is_cut_off_acknowledges_nothing(&hosts, &place.pool);
+            cuts::a_primary_whose_link_comes_back_follows_the_next_one(&hosts, &place.pool);
         }
         let mut is_good = true;
         while is_good && next < from + count {

@@ -28,7 +28,7 @@ impl Etcd {
         ended.into_iter().for_each(|lease| self.end(lease));
     }
 
-    fn end(&mut self, lease: i64) {
+    pub(super) fn end(&mut self, lease: i64) {
         self.leases.remove(&lease);
         let before = self.keys.len();
         self.keys.retain(|_, entry| entry.lease != Some(lease));
@@ -48,10 +48,20 @@ impl Etcd {
         found.map(|(end, millis)| *end = now + *millis).is_some()
     }
 
+    /// Revokes the lease of a vote.
     pub(super) fn revoke(&mut self, lease: i64) {
         if !self.keeps_revoked {
             self.end(lease);
         }
+    }
+
+    /// The lease, kept alive, or another one if it has ended.
+    pub(super) fn keep_or_grant(&mut self, now: u64, lease: i64, millis: u64) -> i64 {
+        if self.keep_alive(now, lease) { lease } else { self.grant(now, millis) }
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<&str> {
+        self.keys.get(key).map(|entry| &*entry.value)
     }
 
     /// None: a step names a lease that is no more.
@@ -92,10 +102,11 @@ impl Etcd {
 
     fn read(&self, prefix: &str) -> Vec<KeyValue> {
         let found = self.keys.iter().filter(|(key, _)| key.starts_with(prefix));
-        let value = |(key, Entry { value, revision, .. }): (&String, &Entry)| KeyValue {
+        let value = |(key, Entry { value, revision, lease }): (&String, &Entry)| KeyValue {
             key: key.clone(),
             value: value.clone(),
             revision: *revision,
+            lease: lease.unwrap_or(0),
         };
         found.map(value).collect()
     }

@@ -131,6 +131,7 @@ fn no_acknowledged_commit_is_missing_where_survivors_end_a_lease() {
         all.taken_again += counts.taken_again;
         all.withdrawn += counts.withdrawn;
         all.fenced += counts.fenced;
+        all.twins += counts.twins;
     }
     println!("{all:?}");
     // What has not happened was not tried.
@@ -155,6 +156,29 @@ fn survivors_that_one_of_them_has_held_up_try_again_soon() {
         let is_over = world.counts.promoted > 0;
         assert!(world.broken.is_none() && is_over, "seed {seed}: {:?}\n{}", world.broken, world.trace.join("\n"));
     }
+}
+
+/// A primary that is cut off has demoted itself when the link is back, and Patroni's view of etcd is still the one of
+/// before, by which it has the leader key.
+fn cut_off(seed: u64, defect: Defect) -> Result<Counts, String> {
+    let mut world = World::new(seed, defect);
+    let time = world.rng.range(6000, 14_000);
+    world.after(3000, move |world| (1..=NODES).for_each(|other| world.cut_for(0, other, (true, true), time)));
+    world.run(FAULTS_MS);
+    match world.broken {
+        None => Ok(world.counts),
+        Some(broken) => Err(format!("seed {seed}: {broken}\n{}", world.trace.join("\n"))),
+    }
+}
+
+#[test]
+fn a_primary_that_was_cut_off_does_not_promote_itself_by_an_old_view() {
+    let promoted = |seed| cut_off(seed, Defect::None).unwrap_or_else(|broken| panic!("{broken}")).promoted;
+    let promoted: u64 = (0..SEEDS).map(promoted).sum();
+    // Where the others are slow, it has the key again before them.
+    assert!((SEEDS / 2..=SEEDS).contains(&promoted), "{promoted}");
+    let mut broken = (0..SEEDS).filter_map(|seed| cut_off(seed, Defect::LeaseStays).err());
+    assert!(broken.any(|it| it.contains("by an old view")), "a lease that outlives its key does no harm");
 }
 
 /// The same worlds find a fence that does not hold, and a lease that outlives its end: else they show nothing.

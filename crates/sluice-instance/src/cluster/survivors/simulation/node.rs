@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    patroni::sync_value,
-    state::{NODES, name, number},
-    world::World,
+    etcd::Etcd,
+    patroni::{LEADER, LEASE_MS, member_step, sync_value},
+    state::{NODES, PORT, name, number},
+    world::{Defect, World},
 };
 use crate::cluster::{
     etcd_api::Step,
@@ -15,20 +16,19 @@ use crate::cluster::{
     },
 };
 
-const PORT: u16 = 5432;
-
 /// Votes in a row that etcd may refuse: a lease ends there a little before its owner knows.
 const REFUSALS_MAX: u32 = 4;
 
 impl World {
     pub(super) fn begin(&mut self) {
-        let put = |key: &str, value: String| Step::Put { key: format!("/service/main/{key}"), value, lease: None };
-        let config = r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true}"#;
-        let mut steps = vec![put("leader", name(0)), put("sync", sync_value(0)), put("config", config.to_owned())];
         for node in 0..NODES {
-            let urls = format!(r#"{{"conn_url":"postgres://{0}:{PORT}/","api_url":"http://{0}:80/"}}"#, name(node));
-            steps.push(put(&format!("members/{}", name(node)), urls));
+            self.nodes[node].patroni.lease = self.etcd.grant(0, LEASE_MS);
         }
+        let put = |key: &str, value: String, lease| Step::Put { key: format!("/service/main/{key}"), value, lease };
+        let config = r#"{"synchronous_mode":"quorum","synchronous_mode_strict":true}"#;
+        let leader = put("leader", name(0), Some(self.nodes[0].patroni.lease));
+        let mut steps = vec![leader, put("sync", sync_value(0), None), put("config", config.to_owned(), None)];
+        steps.extend((0..NODES).map(|node| member_step(node, self.nodes[node].patroni.lease)));
         self.etcd.transact(0, &[], &steps);
         for node in 0..NODES {
             let apart = self.rng.below(500);
@@ -46,7 +46,7 @@ impl World {
     pub(super) fn restart_agent(&mut self, node: usize) {
         let host = &mut self.nodes[node];
         host.run += 1;
-        host.agent = Survivor::new(&name(node), Times::default());
+        host.agent = Survivor::new(&name(node), NODES, Times::default());
         let run = host.run;
         self.note(format!("the survivor of node{} starts again", node + 1));
         self.deliver(node, run, Event::Woken);
@@ -94,7 +94,7 @@ impl World {
             ),
             Action::Vote { lease, registration, about, is_fenced } => {
                 let (compare, put) = self.keys.put_vote(&name(node), registration, lease, about, is_fenced);
-                let vote = move |etcd: &mut super::etcd::Etcd, now| etcd.transact(now, &[compare], &[put]);
+                let vote = move |etcd: &mut Etcd, now| etcd.transact(now, &[compare], &[put]);
                 self.ask(node, vote, move |world, outcome| {
                     world.counts.fenced += u64::from(is_fenced);
                     world.heed_refusal(node, matches!(outcome, Some(None)));
@@ -128,6 +128,17 @@ impl World {
             Action::Fence => self.fence(node, run),
             Action::Lift => self.lift(node, run),
             Action::End(end) => self.end_lease(node, run, &end),
+            Action::RevokeLeader { lease } => {
+                let stays = self.defect == Defect::LeaseStays;
+                let revoke = move |etcd: &mut Etcd, _| {
+                    if !stays {
+                        etcd.end(lease);
+                    }
+                };
+                self.ask(node, revoke, move |world, done| {
+                    world.deliver(node, run, done.map_or(Event::Failed, |()| Event::LeaderRevoked));
+                });
+            }
         }
     }
 
@@ -211,15 +222,18 @@ impl World {
     }
 
     fn end_lease(&mut self, node: usize, run: u64, end: &EndLease) {
-        let (compare, delete) = self.keys.end_lease(end);
+        let (compare, mut step) = self.keys.end_lease(end);
+        if self.defect == Defect::LeaseStays {
+            step = Step::Delete { key: LEADER.to_owned() };
+        }
         let holder = end.leader.holder.clone();
-        let ended = move |etcd: &mut super::etcd::Etcd, now| etcd.transact(now, &compare, &[delete]);
+        let ended = move |etcd: &mut Etcd, now| etcd.transact(now, &compare, &[step]);
         self.ask(node, ended, move |world, outcome| {
             let outcome = outcome.flatten();
             let done = outcome.as_ref().is_some_and(|outcome| outcome.is_done);
             world.counts.ended += u64::from(done);
             if done {
-                world.note(format!("node{} has ended the lease of {holder}", node + 1));
+                world.note(format!("node{} ends the lease of {holder}", node + 1));
             }
             let event = outcome.map_or(Event::Failed, |_| Event::Ended { done });
             world.deliver(node, run, event);

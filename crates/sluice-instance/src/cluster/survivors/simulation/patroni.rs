@@ -1,11 +1,12 @@
 //! Patroni, as far as it counts: turns that read etcd first and act on that later, an election among the voters that
-//! answer, and a primary that gives up when another one has the key. The leader key has no end of its own here, so
-//! that each election is the work of survivors.
+//! answer, and a primary that gives up when another one has the key. Its lease has no end of its own here, so that each
+//! election is the work of survivors.
 
 use std::{cell::RefCell, rc::Rc};
 
 use super::{
-    state::{NODES, name, number},
+    etcd::Etcd,
+    state::{NODES, PORT, name, number},
     world::World,
 };
 use crate::cluster::{
@@ -13,18 +14,29 @@ use crate::cluster::{
     survivors::view::{Sync, View},
 };
 
+/// Far behind the end of each world.
+pub(super) const LEASE_MS: u64 = 1 << 40;
+
 const LOOP_WAIT: u64 = 2000;
 const WATCHES_EVERY: u64 = 40;
 /// Turns without etcd before a primary gives up.
 const FAILURES_MAX: u32 = 4;
 const REST_TIME_MAX: u64 = 2000;
 
-const LEADER: &str = "/service/main/leader";
+/// For so long at most a watch may say nothing new behind a cut.
+const STALE_MAX: u64 = 4000;
+
+pub(super) const LEADER: &str = "/service/main/leader";
 const SYNC: &str = "/service/main/sync";
 
 pub(super) fn sync_value(leader: usize) -> String {
     let voters: Vec<String> = (0..NODES).filter(|node| *node != leader).map(name).collect();
     format!(r#"{{"leader":"{}","sync_standby":"{}","quorum":1}}"#, name(leader), voters.join(","))
+}
+
+pub(super) fn member_step(node: usize, lease: i64) -> Step {
+    let value = format!(r#"{{"conn_url":"postgres://{0}:{PORT}/","api_url":"http://{0}:80/"}}"#, name(node));
+    Step::Put { key: format!("/service/main/members/{}", name(node)), value, lease: Some(lease) }
 }
 
 impl World {
@@ -50,7 +62,8 @@ impl World {
     pub(super) fn watches(&mut self, node: usize) {
         self.after(WATCHES_EVERY, move |world| world.watches(node));
         let revision = self.leader_revision();
-        if revision != self.nodes[node].patroni.seen && self.is_up(NODES, node) {
+        let patroni = &self.nodes[node].patroni;
+        if revision != patroni.seen && patroni.stale_until <= self.now && self.is_up(NODES, node) {
             self.turn(node);
         }
     }
@@ -65,12 +78,79 @@ impl World {
             return;
         }
         self.nodes[node].patroni.is_in_turn = true;
+        if self.nodes[node].patroni.stale_until > self.now {
+            return self.act_by_cache(node);
+        }
         let read = vec![Step::Read { prefix: "/service/main/".to_owned() }];
         self.transact(node, Vec::new(), read, move |world, outcome| {
-            let view = outcome.map(|outcome| world.keys.view(&outcome.found[0], &[]));
-            // It may be held up here, with what it has read.
-            let stall = if world.rng.percent(10) { world.rng.range(50, 3000) } else { world.rng.range(1, 10) };
-            world.after(stall, move |world| world.when_patroni(node, move |world| world.act(node, view)));
+            let Some(outcome) = outcome else {
+                let quiet = world.rng.range(0, STALE_MAX);
+                world.nodes[node].patroni.stale_until = world.now + quiet;
+                return world.act_by_cache(node);
+            };
+            world.nodes[node].patroni.cache = Some(world.keys.view(&outcome.found[0], &[]));
+            world.nodes[node].patroni.failures = 0;
+            world.touch_member(node);
+            world.act_by_cache(node);
+        });
+    }
+
+    fn act_by_cache(&mut self, node: usize) {
+        let view = self.nodes[node].patroni.cache.clone().unwrap_or_default();
+        // It may be held up here, with what it has read.
+        let stall = if self.rng.percent(10) { self.rng.range(50, 3000) } else { self.rng.range(1, 10) };
+        self.after(stall, move |world| world.when_patroni(node, move |world| world.act(node, &view)));
+    }
+
+    /// Writes its address under its lease, or under another one if that has ended.
+    fn touch_member(&mut self, node: usize) {
+        let lease = self.nodes[node].patroni.lease;
+        let touch = move |etcd: &mut Etcd, now| {
+            let lease = etcd.keep_or_grant(now, lease, LEASE_MS);
+            etcd.transact(now, &[], &[member_step(node, lease)]);
+            lease
+        };
+        self.ask(node, touch, move |world, lease| {
+            let patroni = &mut world.nodes[node].patroni;
+            patroni.lease = lease.unwrap_or(patroni.lease);
+        });
+    }
+
+    /// Patroni's `update_leader`: its lease is kept alive. Where the key that it has seen has another one, it takes the
+    /// key if that is its own, or nobody's. The key was its own then, or it has gone by its lease alone.
+    fn update_lock(&mut self, node: usize, session: i64, then: impl FnOnce(&mut World, bool) + 'static) {
+        let lease = self.nodes[node].patroni.lease;
+        let keep = move |etcd: &mut Etcd, now| {
+            let is_own = etcd.value(LEADER) == Some(&*name(node));
+            (etcd.keep_alive(now, lease), is_own)
+        };
+        self.ask(node, keep, move |world, kept| match kept {
+            None => world.without_etcd(node),
+            Some((true, is_own)) if lease == session => then(world, is_own),
+            Some(_) => world.put_lock(node, then),
+        });
+    }
+
+    fn put_lock(&mut self, node: usize, then: impl FnOnce(&mut World, bool) + 'static) {
+        let lease = self.nodes[node].patroni.lease;
+        let put = move |etcd: &mut Etcd, now| {
+            let lease = etcd.keep_or_grant(now, lease, LEASE_MS);
+            let is_free = etcd.value(LEADER).is_none_or(|holder| holder == name(node));
+            if is_free {
+                etcd.transact(now, &[], &[leader_step(node, lease)]);
+            }
+            (lease, is_free)
+        };
+        self.ask(node, put, move |world, answer| {
+            let Some((lease, is_held)) = answer else { return world.without_etcd(node) };
+            world.nodes[node].patroni.lease = lease;
+            if is_held {
+                return then(world, true);
+            }
+            if world.nodes[node].postgres.is_primary {
+                world.demote(node, None);
+            }
+            world.end_turn(node);
         });
     }
 
@@ -78,10 +158,9 @@ impl World {
         self.nodes[node].patroni.is_in_turn = false;
     }
 
-    fn act(&mut self, node: usize, view: Option<View>) {
-        let Some(view) = view else { return self.without_etcd(node) };
+    fn act(&mut self, node: usize, view: &View) {
         let leader = view.leader.as_ref().and_then(|leader| number(&leader.holder));
-        self.nodes[node].patroni.failures = 0;
+        let session = view.leader.as_ref().map_or(0, |leader| leader.lease);
         self.nodes[node].patroni.seen = view.leader.as_ref().map_or(0, |leader| leader.revision);
         if self.nodes[node].postgres.is_stopped {
             self.nodes[node].postgres.is_stopped = false;
@@ -94,11 +173,16 @@ impl World {
         }
         match (self.nodes[node].postgres.is_primary, leader) {
             (true, Some(leader)) if leader != node => self.demote(node, Some(leader)),
-            (true, Some(_)) => return self.write_sync(node, &view),
+            (true, Some(_)) => {
+                let view = view.clone();
+                return self.update_lock(node, session, move |world, _| world.write_sync(node, &view));
+            }
             (true, None) => return self.acquire(node, |world, node| world.end_turn(node)),
-            (false, Some(leader)) if leader == node => return self.begin_promotion(node, &view),
+            (false, Some(leader)) if leader == node => {
+                return self.update_lock(node, session, move |world, is_own| world.begin_promotion(node, is_own));
+            }
             (false, Some(leader)) => self.follow(node, Some(leader)),
-            (false, None) => return self.race(node, view.sync),
+            (false, None) => return self.race(node, view.sync.clone()),
         }
         self.end_turn(node);
     }
@@ -122,9 +206,17 @@ impl World {
 
     fn acquire(&mut self, node: usize, then: impl FnOnce(&mut World, usize) + 'static) {
         let was_primary = self.nodes[node].postgres.is_primary;
-        let put = Step::Put { key: LEADER.to_owned(), value: name(node), lease: None };
-        self.transact(node, vec![Compare { key: LEADER.to_owned(), revision: 0 }], vec![put], move |world, outcome| {
-            if outcome.is_some_and(|outcome| outcome.is_done) {
+        let lease = self.nodes[node].patroni.lease;
+        let take = move |etcd: &mut Etcd, now| {
+            let lease = etcd.keep_or_grant(now, lease, LEASE_MS);
+            let free = Compare { key: LEADER.to_owned(), revision: 0 };
+            let outcome = etcd.transact(now, &[free], &[leader_step(node, lease)]);
+            (lease, outcome.is_some_and(|outcome| outcome.is_done))
+        };
+        self.ask(node, take, move |world, answer| {
+            let Some((lease, is_taken)) = answer else { return world.without_etcd(node) };
+            world.nodes[node].patroni.lease = lease;
+            if is_taken {
                 world.note(format!("node{} has the leader key", node + 1));
                 world.counts.taken_again += u64::from(was_primary);
                 world.when_patroni(node, move |world| then(world, node));
@@ -174,30 +266,25 @@ impl World {
             self.follow(node, None);
             return self.end_turn(node);
         }
-        let sync = sync.clone();
-        self.acquire(node, move |world, node| {
-            let view = View { sync: Some(sync), ..View::default() };
-            world.begin_promotion(node, &view);
-        });
+        self.acquire(node, |world, node| world.begin_promotion(node, true));
     }
 
-    fn begin_promotion(&mut self, node: usize, view: &View) {
-        let (compare, put) = sync_step(node, view.sync.as_ref());
-        self.transact(node, compare, put, move |world, outcome| {
-            if !outcome.is_some_and(|outcome| outcome.is_done) {
-                return world.end_turn(node);
-            }
-            let stall = world.delay();
-            world.after(stall, move |world| {
-                world.when_patroni(node, move |world| {
-                    world.when_running(node, move |world| {
-                        world.promote(node);
-                        world.end_turn(node);
-                    });
+    /// `sync` is written once it is the primary. `is_own`: the leader key was its own when it was asked for.
+    fn begin_promotion(&mut self, node: usize, is_own: bool) {
+        let stall = self.delay();
+        self.after(stall, move |world| {
+            world.when_patroni(node, move |world| {
+                world.when_running(node, move |world| {
+                    world.promote(node, is_own);
+                    world.end_turn(node);
                 });
             });
         });
     }
+}
+
+fn leader_step(node: usize, lease: i64) -> Step {
+    Step::Put { key: LEADER.to_owned(), value: name(node), lease: Some(lease) }
 }
 
 fn sync_step(node: usize, sync: Option<&Sync>) -> (Vec<Compare>, Vec<Step>) {

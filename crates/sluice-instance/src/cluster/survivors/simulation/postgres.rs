@@ -1,7 +1,8 @@
 //! PostgreSQL: a primary that writes, receivers that stream, acknowledgements, timelines.
 
 use super::{
-    state::{NODES, Receiver, Timeline},
+    patroni::LEADER,
+    state::{NODES, Receiver, Timeline, name},
     world::{Defect, World},
 };
 
@@ -66,6 +67,7 @@ impl World {
             return;
         }
         let (timeline, lsn) = (primary.timeline, lsn.min(primary.lsn));
+        self.look_at_what_it_lacks(timeline);
         let before = self.timelines[timeline].acknowledged;
         if lsn <= before {
             return;
@@ -91,8 +93,18 @@ impl World {
         shared
     }
 
-    /// A standby becomes the primary, with all that it has received.
-    pub(super) fn promote(&mut self, node: usize) {
+    fn look_at_what_it_lacks(&mut self, timeline: usize) {
+        for earlier in 0..timeline {
+            let acknowledged = self.timelines[earlier].acknowledged;
+            if self.shared(earlier, timeline) < acknowledged {
+                self.fail(format!("timeline {timeline} lacks {acknowledged} of timeline {earlier}, acknowledged"));
+            }
+        }
+    }
+
+    /// A standby becomes the primary, with all that it has received. `is_own`: the leader key was its own when its
+    /// Patroni made sure of that.
+    pub(super) fn promote(&mut self, node: usize, is_own: bool) {
         let postgres = &mut self.nodes[node].postgres;
         if postgres.is_stopped || postgres.is_primary {
             return;
@@ -104,14 +116,20 @@ impl World {
         postgres.is_primary = true;
         postgres.run += 1;
         let timeline = postgres.timeline;
-        self.timelines.push(Timeline { parent: Some((parent, begin)), acknowledged: 0 });
+        let number = self.timelines[parent].number + 1;
+        let twin = self.timelines.iter().find(|other| other.number == number);
+        if let Some(is_usurped) = twin.map(|twin| twin.is_usurped || !is_own) {
+            self.counts.twins += 1;
+            if is_usurped {
+                self.fail(format!("node{} is promoted to number {number}, as another is: by an old view", node + 1));
+            }
+        }
+        self.timelines.push(Timeline { parent: Some((parent, begin)), number, is_usurped: !is_own, acknowledged: 0 });
         self.counts.promoted += 1;
         self.note(format!("node{} is promoted at {begin}: timeline {timeline}", node + 1));
-        for earlier in 0..timeline {
-            let acknowledged = self.timelines[earlier].acknowledged;
-            if self.shared(earlier, timeline) < acknowledged {
-                self.fail(format!("timeline {timeline} lacks {acknowledged} of timeline {earlier}, acknowledged"));
-            }
+        // One whose key is another's by now is of no danger before it acknowledges something.
+        if self.etcd.value(LEADER) == Some(&*name(node)) {
+            self.look_at_what_it_lacks(timeline);
         }
     }
 
@@ -180,6 +198,9 @@ impl World {
                 return;
             }
             own.lsn
+        } else if sender.is_primary && self.timelines[timeline].number == self.timelines[own.timeline].number {
+            // It is copied: pg_rewind sees nothing to do.
+            0
         } else if timeline > own.timeline && sender.is_primary {
             // What it has beyond the branch is rewound.
             own.lsn.min(self.shared(own.timeline, timeline)).min(lsn)

@@ -1,9 +1,15 @@
 //! The state of each host.
 
-use crate::cluster::survivors::machine::{Survivor, Times};
+use crate::cluster::survivors::{
+    machine::{Survivor, Times},
+    view::View,
+};
 
 /// Hosts: as many as a set-up in strict quorum has.
 pub(super) const NODES: usize = 3;
+
+/// PostgreSQL's port on each.
+pub(super) const PORT: u16 = 5432;
 
 pub(super) fn name(node: usize) -> String {
     format!("node{}", node + 1)
@@ -18,6 +24,10 @@ pub(super) fn number(name: &str) -> Option<usize> {
 pub(super) struct Timeline {
     /// The timeline before, and where this one begins.
     pub(super) parent: Option<(usize, u64)>,
+    /// PostgreSQL's number of it: the next one to its parent's.
+    pub(super) number: u32,
+    /// It began by an old view of the leader key, which was another one's, or nobody's.
+    pub(super) is_usurped: bool,
     /// Commits up to here were acknowledged to clients.
     pub(super) acknowledged: u64,
 }
@@ -57,6 +67,11 @@ pub(super) struct Patroni {
     /// The leader key's revision at the last turn.
     pub(super) seen: i64,
     pub(super) failures: u32,
+    /// Its lease, for its member key and the leader key.
+    pub(super) lease: i64,
+    /// etcd as it was read last, by which it goes on until then: a watch whose link was cut says nothing new for a while.
+    pub(super) cache: Option<View>,
+    pub(super) stale_until: u64,
 }
 
 pub(super) struct Node {
@@ -81,7 +96,7 @@ impl Node {
         Self {
             postgres,
             patroni: Patroni::default(),
-            agent: Survivor::new(&name(node), Times::default()),
+            agent: Survivor::new(&name(node), NODES, Times::default()),
             run: 0,
             agent_paused_until: 0,
             received_at: 0,

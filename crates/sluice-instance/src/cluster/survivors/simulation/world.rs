@@ -37,8 +37,10 @@ pub(super) enum Defect {
     None,
     /// The fence does not hold the WAL receiver off.
     NoFence,
-    /// etcd keeps a revoked lease.
+    /// etcd keeps a vote's lease that is revoked.
     NoRevoke,
+    /// The leader key is deleted, and the lease lives on.
+    LeaseStays,
 }
 
 /// Counts of what has happened, to see that a run has shown something.
@@ -50,6 +52,8 @@ pub(super) struct Counts {
     pub(super) taken_again: u64,
     pub(super) withdrawn: u64,
     pub(super) fenced: u64,
+    /// Timelines of a number that another one has.
+    pub(super) twins: u64,
 }
 
 pub(super) struct World {
