@@ -11,7 +11,7 @@ FROM ?= 0
 NODES ?= 3
 FAULT_SECONDS ?= 1800
 
-.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-floods bench-gate soak faults fuzz reference
+.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-everything bench-floods bench-gate soak faults fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
@@ -21,6 +21,7 @@ help:
 	@echo 'make deb          Debian packages of the pool, and of the extension for PostgreSQL 15, in target/debian'
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
+	@echo 'make bench-everything  the pool with everything switched on and unused   (ARGS="--help" lists the options)'
 	@echo 'make bench-floods clients that are served, while others flood the pool; handshakes a second  (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulations with many seeds, the twin test with a million statements, faults of all kinds under'
@@ -62,6 +63,11 @@ bench-peers:
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 	cargo build --release --locked -p sluice
 	target/release/sluice bench run peers --require scenarios/peers/require.toml $(ARGS)
+
+bench-everything:
+	scripts/bench-deps.sh peers
+	cargo build --release --locked -p sluice
+	target/release/sluice bench run everything-on --require scenarios/everything-on/require.toml $(ARGS)
 
 bench-floods:
 	scripts/bench-deps.sh all

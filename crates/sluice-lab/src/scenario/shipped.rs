@@ -12,6 +12,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    "everything-on": "scenario.toml";
     "follow": "scenario.toml";
     "gate": "scenario.toml";
     "peers": "scenario.toml";

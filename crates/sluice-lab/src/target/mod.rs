@@ -1,5 +1,6 @@
 //! Targets, which answer pgbench: PostgreSQL itself, with the gate, a pool before it, or any server that a DSN names.
 
+mod everything;
 mod pool;
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -51,6 +52,7 @@ const NAMED: &[(&str, Kind)] = &[
     ("pool-epoll", Kind::Pool(PoolKind { program: Program::Sluice(DriverChoice::Epoll), ..PoolKind::SLUICE })),
     ("pool-tls", Kind::Pool(PoolKind { tls: true, ..PoolKind::SLUICE })),
     ("pool-extension", Kind::Pool(PoolKind { extension: true, ..PoolKind::SLUICE })),
+    ("pool-everything", Kind::Pool(PoolKind { everything: true, ..PoolKind::SLUICE })),
     ("pgbouncer", Kind::Pool(PoolKind::PGBOUNCER)),
     ("pgbouncer-tls", Kind::Pool(PoolKind { tls: true, ..PoolKind::PGBOUNCER })),
     ("haproxy", Kind::Pool(PoolKind { program: Program::HaProxy, ..PoolKind::SLUICE })),

@@ -21,6 +21,7 @@ use rustix::process::Signal;
 use sluice_config::{CertificateFiles, DriverChoice, ServerFile};
 use sluice_instance::{RunAs, bootstrap::FIRST_USER, certificate_in, write_pool_file};
 
+use super::everything;
 use crate::{
     connect::Access,
     error::Error,
@@ -49,6 +50,8 @@ pub struct PoolKind {
     pub tls: bool,
     /// Whether it stands before a PostgreSQL that has Sluice's extension.
     pub extension: bool,
+    /// Whether everything is switched on that its clients do not use.
+    pub everything: bool,
     /// The nodes that it stands before, if they are several.
     pub nodes: Option<NodesBehind>,
     /// Another build of its program than the one that is found.
@@ -77,8 +80,14 @@ pub enum Program {
 
 impl PoolKind {
     /// As users run it, with io_uring where that can be had.
-    pub(super) const SLUICE: Self =
-        Self { program: Program::Sluice(DriverChoice::Auto), tls: false, extension: false, nodes: None, build: None };
+    pub(super) const SLUICE: Self = Self {
+        program: Program::Sluice(DriverChoice::Auto),
+        tls: false,
+        extension: false,
+        everything: false,
+        nodes: None,
+        build: None,
+    };
     pub(super) const PGBOUNCER: Self = Self { program: Program::PgBouncer, ..Self::SLUICE };
 
     /// Whether clients share its servers.
@@ -144,7 +153,7 @@ impl Pool {
             Program::PgBouncer => place.pgbouncer(kind)?,
             Program::HaProxy => place.haproxy()?,
         };
-        command.env("RUST_LOG", "warn");
+        command.env("RUST_LOG", if kind.everything { "info" } else { "warn" });
         let console = kind.shares().then(|| server.first_user(CONSOLE, place.port)).transpose()?;
         let process = Process::spawn_server("the pool", command, &log, Signal::TERM, STOP_GRACE)?;
         let mut pool = Self { process, log, console, port: place.port, tls: kind.tls };
@@ -201,11 +210,28 @@ impl Place<'_> {
         };
         let config = self.dir.join("sluice.toml");
         write_pool_file(&config, &file).map_err(Error::file("write", &config))?;
+        if kind.everything {
+            self.switch_everything_on(&config)?;
+        }
         let own = || std::env::var_os("SLUICE").map(PathBuf::from).map_or_else(std::env::current_exe, Ok);
         let program = kind.build.clone().map_or_else(own, Ok).map_err(Error::io("find sluice's program"))?;
         let mut command = process::command(&program, "KILL");
         command.args([OsStr::new("serve"), OsStr::new("-c"), config.as_os_str()]);
+        if kind.everything {
+            command.args(everything::ARGUMENTS);
+        }
         Ok(command)
+    }
+
+    /// Has that file switch everything on, and writes the files that it names.
+    fn switch_everything_on(&self, config: &Path) -> Result<(), Error> {
+        self.certificate()?;
+        for (name, text) in everything::FILES {
+            self.write_own(name, text)?;
+        }
+        let file = fs::read_to_string(config).map_err(Error::file("read", config))?;
+        // It is open to this user only, and stays so.
+        fs::write(config, everything::switched_on(&file, free_port()?)?).map_err(Error::file("write", config))
     }
 
     /// It refuses to run as root, so it runs as who PostgreSQL does.
@@ -287,12 +313,18 @@ impl Place<'_> {
     }
 
     /// Writes a file that nobody can read but this user.
-    fn write(&self, name: &str, text: &str, owner: &RunAs) -> Result<PathBuf, Error> {
+    fn write_own(&self, name: &str, text: &str) -> Result<PathBuf, Error> {
         let path = self.dir.join(name);
-        let written = fs::write(&path, text)
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)))
-            .and_then(|()| give(&path, owner));
+        let written =
+            fs::write(&path, text).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)));
         written.map_err(Error::file("write", &path))?;
+        Ok(path)
+    }
+
+    /// The same for another user.
+    fn write(&self, name: &str, text: &str, owner: &RunAs) -> Result<PathBuf, Error> {
+        let path = self.write_own(name, text)?;
+        give(&path, owner).map_err(Error::file("give away", &path))?;
         Ok(path)
     }
 }

@@ -75,10 +75,10 @@ pub(crate) struct RunArgs {
     /// Turns of each target at each step
     #[arg(long, value_name = "N", value_parser = number::<u32, _>(1..=100))]
     turns: Option<u32>,
-    /// Who answers: straight, gate, gate-LIMIT, pool, pool-epoll, pool-tls, pool-extension, pgbouncer, pgbouncer-tls,
-    /// haproxy, nodes-1, nodes-2 and nodes-3 (also nodes-3-2ms, so far from each other), pool-nodes-3 and
-    /// pool-nodes-3-fixed (a pool that follows them or does not), NAME=DSN, or NAME=PROGRAM for another build of Sluice;
-    /// may be given several times
+    /// Who answers: straight, gate, gate-LIMIT, pool, pool-epoll, pool-tls, pool-extension, pool-everything (all
+    /// features switched on), pgbouncer, pgbouncer-tls, haproxy, nodes-1, nodes-2 and nodes-3 (also nodes-3-2ms, so far
+    /// from each other), pool-nodes-3 and pool-nodes-3-fixed (a pool that follows them or does not), NAME=DSN, or
+    /// NAME=PROGRAM for another build of Sluice; may be given several times
     #[arg(long = "target", value_name = "TARGET")]
     targets: Vec<Target>,
     /// Only these variants of the scenario

@@ -36,6 +36,7 @@ fn in_seconds(name: &str) {
     // Of many variants two are enough to see that it works: all targets are in one of them.
     let some: &[&str] = match name {
         "peers" => &["--variant", "select, extended", "--variant", "TPC-B, prepared"],
+        "everything-on" => &["--variant", "select, extended"],
         "sessions" => &["--variant", "a setting"],
         // Two nodes are as many more processes.
         "follow" => &["--variant", "select, extended", "--target", "pool-nodes-2"],
