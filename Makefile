@@ -11,7 +11,7 @@ FROM ?= 0
 NODES ?= 3
 FAULT_SECONDS ?= 1800
 
-.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-everything bench-floods bench-gate soak faults fuzz reference
+.PHONY: help up test regress driver-suites lint deb bench bench-peers bench-everything bench-floods bench-handshakes bench-gate soak faults fuzz reference
 
 help:
 	@echo 'make up           build, and start PostgreSQL behind the pool   (ARGS="--data DIR --listen ADDR:PORT")'
@@ -22,7 +22,8 @@ help:
 	@echo 'make bench        the laboratory: a tour of a minute, and its report  (ARGS="--help" lists the options)'
 	@echo 'make bench-peers  Sluice against PostgreSQL, HAProxy and PgBouncer   (ARGS="--help" lists the options)'
 	@echo 'make bench-everything  the pool with everything switched on and unused   (ARGS="--help" lists the options)'
-	@echo 'make bench-floods clients that are served, while others flood the pool; handshakes a second  (ARGS="--help" lists the options)'
+	@echo 'make bench-floods clients that are served, while others flood the pool   (ARGS="--help" lists the options)'
+	@echo 'make bench-handshakes  whole TLS handshakes a second   (ARGS="--help" lists the options)'
 	@echo 'make bench-gate   PostgreSQL with the gate against PostgreSQL without it   (ARGS="--help" lists the options)'
 	@echo 'make soak         the simulations with many seeds, the twin test with a million statements, faults of all kinds under'
 	@echo '                  work of all kinds, then the stress test of the gate on four servers, one of them with assertions'
@@ -70,9 +71,14 @@ bench-everything:
 	target/release/sluice bench run everything-on --require scenarios/everything-on/require.toml $(ARGS)
 
 bench-floods:
-	scripts/bench-deps.sh all
+	scripts/bench-deps.sh peers
 	cargo build --release --locked -p sluice
-	cargo run --release --locked -p xtask -- bench-floods $(ARGS)
+	target/release/sluice bench run floods --require scenarios/floods/require.toml $(ARGS)
+
+bench-handshakes:
+	scripts/bench-deps.sh peers
+	cargo build --release --locked -p sluice
+	target/release/sluice bench handshakes $(ARGS)
 
 bench-gate:
 	scripts/bench-deps.sh gate

@@ -2,7 +2,6 @@
 //!
 //! Nothing here is part of what users install, and no crate of the product may depend on it.
 
-mod bench_floods;
 mod manual;
 mod tidy;
 
@@ -19,8 +18,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Measure clients that are served while others flood the pool before they are anybody
-    BenchFloods(bench_floods::Options),
     /// Write the manual pages and the shells' completions of the sluice command
     Man {
         /// The folder to write to
@@ -32,12 +29,14 @@ enum Chore {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().chore {
-        Chore::BenchFloods(options) => bench_floods::run(&options),
-        Chore::Man { dir } => manual::write(&dir).map(|()| ExitCode::SUCCESS),
-        Chore::Tidy => tidy::run().map(|()| ExitCode::SUCCESS),
+        Chore::Man { dir } => manual::write(&dir),
+        Chore::Tidy => tidy::run(),
     };
-    result.unwrap_or_else(|error| {
-        eprintln!("xtask: {error:#}");
-        ExitCode::FAILURE
-    })
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

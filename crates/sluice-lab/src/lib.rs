@@ -6,14 +6,17 @@
 //!
 //! ```text
 //! scenario ─▶ plan ─▶ run ─▶ result ─▶ report, compare, require
-//!                      │  turn: server, target, pgbench, sample
+//!                      │  turn: server, target, pgbench, flood, sample
 //!                      └─▶ stall: detect, attribute
+//! handshakes: by themselves, without pgbench and tables
 //! ```
 
 mod clock;
 pub mod compare;
 pub mod connect;
 mod error;
+mod flood;
+pub mod handshakes;
 pub mod machine;
 pub mod nodes;
 pub mod pgbench;

@@ -17,7 +17,7 @@ use crate::{
     pgbench, proc, process,
     result::CaseKey,
     sample,
-    scenario::{Load, Maker, Protocol, Scenario, Size, Variant},
+    scenario::{Flood, FloodKind, Load, Maker, Protocol, Scenario, Size, Variant},
     server::{self, Settings, Tables},
     target::Target,
 };
@@ -229,6 +229,13 @@ impl Plan {
                 }
             }
         }
+        if self.scenario.interleaved {
+            // A round has each variant once, another one first each time.
+            let variants = self.variants.len();
+            let place =
+                |turn: &PlannedTurn| (turn.variant + variants - (turn.round as usize - 1) % variants) % variants;
+            turns.sort_by_key(|turn| (turn.round, place(turn)));
+        }
         turns
     }
 
@@ -317,17 +324,23 @@ impl Plan {
 
     /// The reason why a turn can't be taken on this machine, if there is one, with the remedy.
     pub fn lacks(&self, turn: &PlannedTurn) -> Option<String> {
+        let target = &self.targets[turn.target];
+        let flood = self.variants[turn.variant].flood;
+        if let Some(why) = flood.and_then(|flood| lacks_for_flood(target, flood)) {
+            return Some(why);
+        }
+        let of_flood = u64::from(flood.map_or(0, Flood::connections));
         let clients = u64::from(turn.clients);
         let logs = u64::from(pgbench::threads(&self.scenario.load, turn.clients));
-        let (files, limit) = (clients + logs + FILES_BESIDES, process::raise_open_files());
+        let (files, limit) = (clients + logs + of_flood + FILES_BESIDES, process::raise_open_files());
         if files > limit {
             return Some(format!("needs {files} open files, the limit is {limit}: raise it with `ulimit -Hn`"));
         }
-        let target = &self.targets[turn.target];
         if target.servers() > 1 && !self.class.is_unlimited() {
             return Some(format!("the limits of a class ({}) are for one node: leave them out", self.class));
         }
-        let of_pool = target.pool().map_or(0, |pool| 2 * FILES_BESIDES + clients * pool.files_per_client());
+        let of_pool =
+            target.pool().map_or(0, |pool| 2 * FILES_BESIDES + (clients + of_flood) * pool.files_per_client());
         if of_pool > limit {
             return Some(format!(
                 "the pool needs {of_pool} open files, the limit is {limit}: raise it with `ulimit -Hn`"
@@ -442,6 +455,17 @@ fn multiply(variants: Vec<Variant>, vary: &[(String, Vec<String>)]) -> Vec<Varia
     })
 }
 
+/// The reason why a target can't be flooded so, if there is one.
+fn lacks_for_flood(target: &Target, flood: Flood) -> Option<String> {
+    match target.pool() {
+        None => Some("only a pool is flooded: choose pool, pool-tls, pgbouncer or pgbouncer-tls".to_owned()),
+        Some(pool) if flood.kind == FloodKind::Handshakes && !pool.tls => {
+            Some("its clients come without TLS, so there are no handshakes".to_owned())
+        }
+        Some(_) => None,
+    }
+}
+
 /// Ports that clients may come from, to one address and port.
 fn local_ports() -> Option<u64> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
@@ -466,6 +490,27 @@ mod tests {
         let expected = [("straight", 1), ("gate", 1), ("pool", 1), ("gate", 2), ("pool", 2), ("straight", 2)];
         assert_eq!(order, expected.map(|(name, round)| (name.to_owned(), round)));
         assert_eq!(plan.turns().len(), 12);
+    }
+
+    #[test]
+    fn floods_take_turns_with_none() {
+        let targets = Some(vec!["pool".parse().unwrap(), "straight".parse().unwrap()]);
+        let plan = Plan::new(Scenario::find("floods").unwrap(), Choices { targets, ..Choices::default() }).unwrap();
+        let turns = plan.turns();
+        let of = |round: u32| turns.iter().filter(move |turn| turn.round == round).map(|turn| plan.case(turn));
+        let variants = |round| of(round).map(|case| case.variant).collect::<Vec<_>>();
+        assert_eq!(variants(1)[..4], ["alone", "alone", "log-ins", "log-ins"]);
+        assert_eq!((variants(2)[0].as_str(), variants(2)[9].as_str()), ("log-ins", "alone"));
+        let lack = |variant: &str, target: &str| {
+            let is_it = |turn: &&PlannedTurn| {
+                let case = plan.case(turn);
+                case.variant == variant && case.target == target
+            };
+            plan.lacks(turns.iter().find(is_it).unwrap()).unwrap_or_default()
+        };
+        assert!(lack("handshakes", "pool").contains("without TLS"));
+        assert!(lack("cancels", "straight").contains("only a pool is flooded"));
+        assert_eq!(lack("alone", "straight"), "");
     }
 
     #[test]

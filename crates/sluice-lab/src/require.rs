@@ -44,8 +44,9 @@ struct Required {
     /// Only there; everywhere, if it does not say.
     variant: Option<String>,
     clients: Option<u32>,
-    /// The case that a ratio is to, as far as it is another one: that target, with so many clients.
+    /// The case that a ratio is to, as far as it is another one: that target, that variant, with so many clients.
     to: Option<String>,
+    to_variant: Option<String>,
     to_clients: Option<u32>,
 }
 
@@ -88,14 +89,14 @@ impl Requirements {
         }
         read.all().try_for_each(Required::check)?;
         if let Some(ratio) = read.ratios.iter().find(|ratio| !ratio.is_ratio()) {
-            return Err(format!("{ratio}: a [[ratio]] is to something: give to, to_clients, or both"));
+            return Err(format!("{ratio}: a [[ratio]] is to something: give to, to_variant, to_clients, or several"));
         }
         if let Some((at, ratio)) = read.ratios.iter().enumerate().find(|(_, ratio)| ratio.is_to_itself()) {
-            let remedy = "name another target in to, or clients and to_clients that differ";
+            let remedy = "name another target in to, or variant and to_variant, or clients and to_clients, that differ";
             return Err(format!("[[ratio]] {}, {ratio}: a case is held against itself\n{remedy}", at + 1));
         }
         match read.limits.iter().find(|limit| limit.is_ratio()) {
-            Some(limit) => Err(format!("{limit}: a [[limit]] is to nothing: leave out to and to_clients")),
+            Some(limit) => Err(format!("{limit}: a [[limit]] is to nothing: leave out to, to_variant and to_clients")),
             None => Ok(read),
         }
     }
@@ -124,12 +125,13 @@ impl Required {
     }
 
     fn is_ratio(&self) -> bool {
-        self.to.is_some() || self.to_clients.is_some()
+        self.to.is_some() || self.to_variant.is_some() || self.to_clients.is_some()
     }
 
     /// Whether a case that it is of is the one that it is to: such a ratio is always 1.
     fn is_to_itself(&self) -> bool {
         self.to.as_ref().is_none_or(|to| *to == self.of)
+            && self.to_variant.as_ref().is_none_or(|to| self.variant.as_ref().is_none_or(|own| own == to))
             && self.to_clients.is_none_or(|other| self.clients.is_none_or(|own| own == other))
     }
 
@@ -157,8 +159,8 @@ impl Required {
         let own = run.median(case, of)?;
         let other = CaseKey {
             target: self.to.as_ref().unwrap_or(&case.target).clone(),
+            variant: self.to_variant.as_ref().unwrap_or(&case.variant).clone(),
             clients: self.to_clients.unwrap_or(case.clients),
-            ..case.clone()
         };
         let other = match self.is_ratio() {
             true => Some((run.median(&other, of)?, run.ratio(case, &other, of)?)),
@@ -178,10 +180,10 @@ impl Required {
         format!("{word} {bar}")
     }
 
-    /// "straight", "64 clients", "straight, 64 clients"; nothing for a limit.
+    /// "straight", "64 clients", "straight, 64 clients", "alone"; nothing for a limit.
     fn other(&self) -> String {
         let clients = self.to_clients.map(|clients| format!("{clients} clients"));
-        self.to.iter().cloned().chain(clients).collect::<Vec<_>>().join(", ")
+        self.to.iter().chain(&self.to_variant).cloned().chain(clients).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -273,6 +275,7 @@ mod tests {
             (&good.replace("to = \"straight\"\n", ""), "a [[ratio]] is to something"),
             (&good.replace("[[ratio]]", "[[limit]]"), "a [[limit]] is to nothing"),
             (&good.replace("straight", "pool"), "[[ratio]] 1, tps of pool to pool: a case is held against itself"),
+            (&good.replace("to = \"straight\"", "variant = \"a\"\nto_variant = \"a\""), "to a: a case is held"),
             (&good.replace("to = \"straight\"", "to_clients = 64"), "tps of pool to 64 clients: a case is held"),
             (&good.replace("to = \"straight\"", "to_clients = 8").replace("clients = 64\n", ""), "a case is held"),
             (&good.replace("to = \"straight\"", "to = \"pool\"\nto_clients = 64"), "to pool, 64 clients: a case is"),
@@ -285,7 +288,8 @@ mod tests {
     #[test]
     fn a_case_may_be_held_against_another_one_of_its_target() {
         let text = "[[ratio]]\nfigure = \"tps\"\nof = \"pool\"\nat_least = 1.5\nclients = 64\nto_clients = 8\n";
-        for good in [text, &text.replace("to_clients", "to = \"pool\"\nto_clients")] {
+        let to_variant = text.replace("to_clients = 8", "variant = \"flooded\"\nto_variant = \"alone\"");
+        for good in [text, &text.replace("to_clients", "to = \"pool\"\nto_clients"), &to_variant] {
             assert!(Requirements::parse(good).is_ok(), "{good}");
         }
     }

@@ -66,6 +66,10 @@ columns! {
     POOL_CPU = "pool_cpu_us_per_tx", "pool CPU", "µs/tx", |figures| figures.pool_cpu_us_per_tx;
     POOL_LOGIN_CPU = "pool_cpu_us_per_login", "pool CPU", "µs/log-in", |figures| figures.pool_cpu_us_per_login;
     POOL_RSS = "pool_rss_kb", "pool memory", "kB", |figures| figures.pool_rss_kb.map(|kb| kb as f64);
+    FLOOD = "flood_per_s", "flood", "connections/s", |figures| figures.flood_per_s;
+    FLOOD_FAILED = "flood_failed_percent", "flood failed", "%", |figures| figures.flood_failed_percent;
+    FLOOD_P50 = "flood_p50_ms", "flood answered, half", "ms", |figures| figures.flood_p50_ms;
+    FLOOD_P99 = "flood_p99_ms", "flood answered, 99 %", "ms", |figures| figures.flood_p99_ms;
     SAMPLER_CPU = "sampler_cpu_percent", "sampler CPU", "%", |figures| figures.sampler_cpu_percent;
 }
 

@@ -152,7 +152,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// The columns that a comparison shows for each case, besides its transactions a second.
-const COMPARED: [Column; 15] = [
+const COMPARED: [Column; 19] = [
     columns::TPS_TRIMMED,
     columns::QPS,
     columns::MEAN,
@@ -168,6 +168,10 @@ const COMPARED: [Column; 15] = [
     columns::POSTGRES_CPU,
     columns::POOL_CPU,
     columns::POOL_RSS,
+    columns::FLOOD,
+    columns::FLOOD_FAILED,
+    columns::FLOOD_P50,
+    columns::FLOOD_P99,
 ];
 
 /// Columns of things that hardly ever happen, left out where they did not.

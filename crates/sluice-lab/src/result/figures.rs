@@ -53,6 +53,14 @@ pub struct Figures {
     pub pool_cpu_us_per_login: Option<f64>,
     /// The pool's memory at its highest, kB.
     pub pool_rss_kb: Option<u64>,
+    /// A flood's connections a second, where there was one.
+    pub flood_per_s: Option<f64>,
+    /// Those of them that were not answered as they would be without a flood, in percent.
+    pub flood_failed_percent: Option<f64>,
+    /// The time within which half of the others were answered, where they wait for that.
+    pub flood_p50_ms: Option<f64>,
+    /// 99 %.
+    pub flood_p99_ms: Option<f64>,
     /// The sampler's share of the machine's processor time, in percent.
     pub sampler_cpu_percent: Option<f64>,
 }

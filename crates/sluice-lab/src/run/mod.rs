@@ -8,6 +8,7 @@ mod commits;
 mod confirm;
 mod cost;
 mod facts;
+mod meanwhile;
 mod progress;
 mod ready;
 mod turn;

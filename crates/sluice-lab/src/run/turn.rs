@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use postgres::Client;
 use sluice_instance::Limit;
 
-use super::{cost::Watch, facts};
+use super::{cost::Watch, facts, meanwhile::Meanwhile};
 use crate::{
     connect::{Access, extension_schema},
     error::Error,
@@ -15,7 +15,7 @@ use crate::{
     process::Interrupt,
     result::{Figures, Measured, Samples, Second, Server as ServerFacts, StatementFigures},
     sample::{self, Sampler, Subject},
-    scenario::Load,
+    scenario::{Flood, Load},
     server::{self, Server},
     stall,
     target::{Kind, Pool},
@@ -53,7 +53,8 @@ impl Ground<'_> {
         let access = self.server_access(&target.kind)?;
         let mut pool = match (target.pool(), self.server) {
             (Some(pool), Some(server)) => {
-                Some(Pool::start(pool, server, self.turn.clients, self.scratch, self.interrupt)?)
+                let clients = self.turn.clients + self.flood().map_or(0, Flood::room);
+                Some(Pool::start(pool, server, clients, self.scratch, self.interrupt)?)
             }
             _ => None,
         };
@@ -74,6 +75,17 @@ impl Ground<'_> {
             pool.check()?;
         }
         Ok(Taken { measured: measured?, facts })
+    }
+
+    fn flood(&self) -> Option<Flood> {
+        self.plan.variants[self.turn.variant].flood
+    }
+
+    /// Those who flood the pool meanwhile, if the variant has them.
+    fn meanwhile(&self, pool: Option<&Pool>) -> Result<Option<Meanwhile>, Error> {
+        let (Some(flood), Some(pool), Some(server)) = (self.flood(), pool, self.server) else { return Ok(None) };
+        let access = server.first_user(self.database, pool.port)?;
+        Meanwhile::begin(flood, pool.port, access).map(Some)
     }
 
     /// Processors that the server may use; what a class says counts if it is enforced.
@@ -163,8 +175,10 @@ impl Ground<'_> {
         let mut watch = Watch::new(subject.pool, postmasters);
         let shares = self.plan.targets[self.turn.target].shares();
         let mut closed = Ok(None);
+        let mut meanwhile = self.meanwhile(pool)?;
         let outcome = pgbench.run(|moment| {
             watch.see(&moment);
+            meanwhile.iter_mut().for_each(|flood| flood.see(&moment));
             match moment {
                 Moment::Started(pid) => {
                     if let Some(sampler) = &sampler {
@@ -181,6 +195,7 @@ impl Ground<'_> {
                 Moment::Tick | Moment::Ending | Moment::Ended(_) => {}
             }
         });
+        let flooded = meanwhile.map(Meanwhile::finish);
         let seconds = f64::from(load.seconds);
         let begin_unix_s = outcome.as_ref().map_or(0.0, |outcome| outcome.begin_unix_s);
         let (samples, sampler_cpu_percent) = sampler.map(|sampler| sampler.finish(begin_unix_s, seconds)).unzip();
@@ -193,6 +208,9 @@ impl Ground<'_> {
         measured.figures.postgres_cpu_us_per_tx = cost.postgres_cpu_us_per_tx;
         measured.figures.pool_cpu_us_per_tx = cost.pool_cpu_us_per_tx;
         measured.figures.pool_rss_kb = cost.rss_kb;
+        if let Some(flooded) = flooded.transpose()? {
+            flooded.put(&mut measured.figures);
+        }
         let clients = f64::from(self.turn.clients);
         measured.figures.pool_cpu_us_per_login =
             cost.login_cpu_us.filter(|_| self.turn.clients >= LOGINS_MEASURED_FROM).map(|us| us / clients);

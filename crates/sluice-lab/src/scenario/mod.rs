@@ -3,6 +3,7 @@
 //! A [`Scenario`] in hand is checked: its files are there, its numbers make sense, its names are known. It says what
 //! is to be run; how, and against what it can be run here, is `plan`'s to say.
 
+mod flood;
 mod shipped;
 mod written;
 
@@ -15,8 +16,11 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use sluice_instance::Class;
 
-pub use self::shipped::names;
 use self::written::Source;
+pub use self::{
+    flood::{Flood, FloodKind},
+    shipped::names,
+};
 use crate::error::Error;
 
 /// The file that describes a scenario.
@@ -51,6 +55,8 @@ pub struct Scenario {
     pub targets: Vec<String>,
     /// Turns of each target at each step.
     pub turns: u32,
+    /// Whether variants take turns as well, so that those of one round can be held against each other.
+    pub interleaved: bool,
     /// Changes for a run of seconds.
     pub brief: Brief,
 }
@@ -78,6 +84,9 @@ impl Scenario {
             for script in &variant.scripts {
                 add(&format!("{}@{}", script.name, script.weight));
                 add(script.text.as_deref().unwrap_or_default());
+            }
+            if let Some(flood) = variant.flood {
+                add(&format!("{flood:?}"));
             }
         }
         let bytes = digest.finalize();
@@ -215,6 +224,8 @@ pub struct Variant {
     pub settings: BTreeMap<String, String>,
     /// Whether the tables are unlogged.
     pub unlogged: bool,
+    /// Strangers who come meanwhile.
+    pub flood: Option<Flood>,
     /// In place of the load's.
     pub clients: Option<Vec<u32>>,
     /// In place of the load's.
@@ -302,6 +313,7 @@ impl Scenario {
             if self.variants[..index].iter().any(|other| other.name == variant.name) {
                 return Err(format!("two variants are called {:?}", variant.name));
             }
+            variant.flood.map_or(Ok(()), Flood::check)?;
             for script in variant.scripts.iter().filter(|script| script.text.is_some()) {
                 if !Path::new(&script.name).components().all(|part| matches!(part, Component::Normal(_))) {
                     return Err(format!(
@@ -364,6 +376,8 @@ mod tests {
             ("seconds = 1", "seconds = 1\nlog_share = 2.0", "log_share"),
             ("seconds = 1", "seconds = 1\nlatency_limit_ms = 2.0", "skips only with a rate"),
             ("seconds = 1", "seconds = 1\nspeed = 2", "unknown field `speed`"),
+            ("name = 'v'", "name = 'v'\nflood = { kind = 'cancels', per_second = 0 }", "flood: per_second"),
+            ("name = 'v'", "name = 'v'\nflood = { kind = 'rain', per_second = 1 }", "unknown variant `rain`"),
             ("[brief]", "[class]\ncpus = 'two'\n[brief]", "class: cpus: a number of processors"),
             ("builtin = 'select-only'", "file = 'a.sql'", "a.sql"),
             ("{ builtin = 'select-only' }", "{ }", "either a file or a builtin"),

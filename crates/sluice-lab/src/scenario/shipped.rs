@@ -13,6 +13,7 @@ macro_rules! scenarios {
 
 scenarios! {
     "everything-on": "scenario.toml";
+    "floods": "scenario.toml";
     "follow": "scenario.toml";
     "gate": "scenario.toml";
     "peers": "scenario.toml";

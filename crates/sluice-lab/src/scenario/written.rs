@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, str::FromStr};
 use serde::Deserialize;
 use sluice_instance::{Class, LimitError};
 
-use super::{Brief, Data, FILE, Load, Maker, Protocol, Scenario, Script, Size, Variant};
+use super::{Brief, Data, FILE, Flood, Load, Maker, Protocol, Scenario, Script, Size, Variant};
 use crate::error::Error;
 
 /// `scenario.toml` as written.
@@ -25,6 +25,8 @@ struct Written {
     targets: Vec<String>,
     #[serde(default = "one")]
     turns: u32,
+    #[serde(default)]
+    interleaved: bool,
     brief: Brief,
 }
 
@@ -59,6 +61,7 @@ struct WrittenVariant {
     settings: BTreeMap<String, String>,
     #[serde(default)]
     unlogged: bool,
+    flood: Option<Flood>,
     clients: Option<Vec<u32>>,
     protocol: Option<Protocol>,
     targets: Option<Vec<String>>,
@@ -116,6 +119,7 @@ pub(super) fn read(name: &str, source: &Source) -> Result<Scenario, Error> {
         variants: variants.collect::<Result<_, _>>()?,
         targets: written.targets,
         turns: written.turns,
+        interleaved: written.interleaved,
         brief: written.brief,
     };
     scenario.check().map_err(wrong)?;
@@ -166,6 +170,7 @@ fn read_variant(variant: WrittenVariant, source: &Source, wrong: &impl Fn(String
         name: variant.name,
         settings: variant.settings,
         unlogged: variant.unlogged,
+        flood: variant.flood,
         clients: variant.clients,
         protocol: variant.protocol,
         targets: variant.targets,

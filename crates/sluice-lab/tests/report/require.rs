@@ -65,6 +65,7 @@ fn requirements_that_are_shipped_can_be_met() {
                 pool_cpu_us_per_tx: Some(10.0),
                 pool_cpu_us_per_login: Some(90.0),
                 pool_rss_kb: Some(20_000),
+                flood_failed_percent: Some(0.1),
                 ..sample::figures(1000.0, 1.0)
             };
             sample::turn((&case.variant, case.clients, &case.target), turn.round, figures)

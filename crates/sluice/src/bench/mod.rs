@@ -1,6 +1,7 @@
 //! `sluice bench`: arguments in, a report out. What is measured and how is `sluice-lab`'s.
 
 mod display;
+mod handshakes;
 
 use std::{
     fs,
@@ -28,7 +29,10 @@ use sluice_lab::{
     target::{Kind, Target},
 };
 
-use self::display::Display;
+use self::{
+    display::Display,
+    handshakes::{HandshakesArgs, handshakes},
+};
 use crate::{class::ClassArgs, instance::default_cache, number::number};
 
 /// The directory for runs, unless told otherwise.
@@ -39,6 +43,8 @@ const RESULTS: &str = "sluice-bench";
 pub(crate) enum BenchCommand {
     /// Run a scenario and write a report
     Run(Box<RunArgs>),
+    /// Count the whole TLS handshakes that servers do in a second, and measure what one costs them
+    Handshakes(HandshakesArgs),
     /// List the scenarios
     List,
     /// Compare stored runs: the first with each of the others; or the targets of a run with what is required of them
@@ -148,6 +154,7 @@ fn parse_vary(text: &str) -> Result<(String, Vec<String>), String> {
 pub(crate) fn bench(command: BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Run(args) => run(*args),
+        BenchCommand::Handshakes(args) => handshakes(args),
         BenchCommand::List => list(),
         BenchCommand::Compare { runs, require, html } => compare_runs(&runs, require.as_deref(), html.as_deref()),
         BenchCommand::Report { dir } => {

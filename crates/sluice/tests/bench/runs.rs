@@ -30,6 +30,18 @@ fn every_scenario_in_seconds() {
     });
 }
 
+#[test]
+fn handshakes_in_seconds() {
+    let _beside_others = beside_others();
+    let targets = ["--target", "pool-tls", "--target", "straight"];
+    let output = bench(&[&["handshakes", "--seconds", "1", "--turns", "1"], &targets[..]].concat());
+    let text = stdout(&output);
+    for row in ["| ecdsa | pool-tls", "| ecdsa | straight", "| rsa   | pool-tls", "| rsa   | straight"] {
+        let is_it = |line: &str| line.split_whitespace().take(4).eq(row.split_whitespace().take(4));
+        assert!(text.lines().any(is_it), "{text}");
+    }
+}
+
 fn in_seconds(name: &str) {
     let place = place();
     let dir = place.path().join("run");
@@ -37,6 +49,8 @@ fn in_seconds(name: &str) {
     let some: &[&str] = match name {
         "peers" => &["--variant", "select, extended", "--variant", "TPC-B, prepared"],
         "everything-on" => &["--variant", "select, extended"],
+        // Its other pool is one of the peers.
+        "floods" => &["--target", "pool-tls"],
         "sessions" => &["--variant", "a setting"],
         // Two nodes are as many more processes.
         "follow" => &["--variant", "select, extended", "--target", "pool-nodes-2"],
@@ -58,6 +72,9 @@ fn in_seconds(name: &str) {
         let is_right = |p99_ms: f64| p99_ms > 0.0 && figures.max_ms.is_none_or(|max_ms| max_ms >= p99_ms);
         assert!(figures.tps > 0.0 && figures.p99_ms.is_none_or(is_right), "{figures:?}");
         let target: Target = turn.case.target.parse().unwrap();
+        let is_flooded = name == "floods" && turn.case.variant != "alone";
+        assert_eq!(figures.flood_per_s.is_some_and(|rate| rate > 0.0), is_flooded, "{name}: {figures:?}");
+        assert!(figures.flood_failed_percent.is_none_or(|failed| failed < 100.0), "{figures:?}");
         // Pools keep their connections.
         assert_eq!(figures.close_s.is_none(), target.shares(), "{name}: {figures:?}");
         assert!(figures.failed == 0 && figures.postgres_cpu_us_per_tx.is_some(), "{figures:?}");
