@@ -55,11 +55,6 @@ pub(super) enum Step {
         value: String,
         lease: Option<i64>,
     },
-    /// Another value, with the lease that the key has.
-    Replace {
-        key: String,
-        value: String,
-    },
     Delete {
         key: String,
     },
@@ -319,9 +314,6 @@ impl Step {
                     put["lease"] = json!(lease.to_string());
                 }
                 json!({ "request_put": put })
-            }
-            Self::Replace { key, value } => {
-                json!({ "request_put": { "key": encoded(key), "value": encoded(value), "ignore_lease": true } })
             }
             Self::Delete { key } => json!({ "request_delete_range": { "key": encoded(key) } }),
             Self::Read { prefix } => {

@@ -76,16 +76,16 @@ impl Keys {
         (compare, Step::Put { key: self.vote(node), value, lease: Some(lease) })
     }
 
-    /// The step that takes the leader's REST API out of what Patroni has of it, if it is there. Patroni asks each node
+    /// What Patroni has of the leader, without its REST API, if that is there: a key and its value. Patroni asks each node
     /// with one before it elects, and waits two seconds for one that says nothing; a Patroni that lives writes it again.
-    pub(super) fn hide_rest(&self, patroni: &[KeyValue]) -> Option<(Vec<Compare>, Step)> {
+    pub(super) fn hide_rest(&self, patroni: &[KeyValue]) -> Option<(Vec<Compare>, (String, String))> {
         let find = |key: &str| patroni.iter().find(|value| value.key == key);
         let leader = find(&format!("{}leader", self.patroni))?;
         let member = find(&format!("{}members/{}", self.patroni, leader.value))?;
         let mut value: Value = serde_json::from_str(&member.value).ok()?;
         value.as_object_mut()?.remove("api_url")?;
         let compare = [leader, member].map(|one| Compare { key: one.key.clone(), revision: one.revision });
-        Some((compare.to_vec(), Step::Replace { key: member.key.clone(), value: value.to_string() }))
+        Some((compare.to_vec(), (member.key.clone(), value.to_string())))
     }
 
     /// The transaction that has the leader's lease end. Written under that very lease, the mark is there as long as the
@@ -214,9 +214,8 @@ mod tests {
         let keys = Keys::new("main");
         let member = r#"{"conn_url":"postgres://127.0.0.1:7400/postgres","api_url":"http://[::1]:7403/patroni","x":1}"#;
         let mut patroni = [value("/service/main/leader", "node1", 7), value("/service/main/members/node1", member, 10)];
-        let (compare, step) = keys.hide_rest(&patroni).unwrap();
+        let (compare, (key, value)) = keys.hide_rest(&patroni).unwrap();
         assert_eq!(compare.iter().map(|one| one.revision).collect::<Vec<_>>(), [7, 10]);
-        let Step::Replace { key, value } = step else { panic!("{step:?}") };
         assert_eq!(key, "/service/main/members/node1");
         assert_eq!(value, r#"{"conn_url":"postgres://127.0.0.1:7400/postgres","x":1}"#);
         patroni[1].value = value;

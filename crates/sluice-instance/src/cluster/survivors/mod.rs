@@ -38,7 +38,7 @@ use self::{
 };
 use super::{
     Node,
-    etcd_api::{EtcdClient, KeyValue},
+    etcd_api::{EtcdClient, KeyValue, Step},
     rest::Api,
     waker,
 };
@@ -57,6 +57,10 @@ pub(super) struct Electorate {
     pub(super) etcd: EtcdClient,
     pub(super) nodes: usize,
 }
+
+/// The leader's `members` key without its address outlives its lease: a Patroni that was held up while it was hidden
+/// would go by the one that it knows.
+const HIDDEN_TTL_SECONDS: u32 = 20;
 
 /// A node's survivor, in a thread of its own. Dropping it ends the thread, which may wait for a PostgreSQL that does
 /// not answer until that ends.
@@ -218,9 +222,11 @@ impl Driver {
     /// Has no candidate wait for an answer of the leader's, which gives none. That is for speed only: whether it is
     /// done, nobody has to know.
     fn hide_leader(&self) {
-        if let Some((compare, replace)) = self.keys.hide_rest(&self.seen) {
+        if let Some((compare, (key, value))) = self.keys.hide_rest(&self.seen)
+            && let Ok(lease) = self.etcd.grant(HIDDEN_TTL_SECONDS)
+        {
             // The other survivor may have been first, or the leader be back.
-            let _ = self.etcd.transact(&compare, &[replace]);
+            let _ = self.etcd.transact(&compare, &[Step::Put { key, value, lease: Some(lease) }]);
         }
         // Candidates go by what they have read while there was a leader.
         waker::wake(&self.api, self.rest);

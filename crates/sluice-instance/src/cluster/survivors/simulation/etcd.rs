@@ -87,11 +87,6 @@ impl Etcd {
                     let entry = Entry { value: value.clone(), revision: self.revision, lease: *lease };
                     self.keys.insert(key.clone(), entry);
                 }
-                Step::Replace { key, value } => {
-                    if let Some(entry) = self.keys.get_mut(key) {
-                        (entry.value, entry.revision) = (value.clone(), self.revision);
-                    }
-                }
                 Step::Delete { key } => _ = self.keys.remove(key),
                 Step::Read { prefix } => outcome.found.push(self.read(prefix)),
             }
