@@ -14,11 +14,12 @@
  * 55.2.9), whose arguments show neither in pg_stat_activity nor in the log, and
  * sends the transaction's first statement right behind it.
  *
- * Any user may call it, and so guess.  After TRIES_MAX wrong secrets a session is
- * refused until the secret changes; the log has the number of wrong ones, at most
- * once in REPORT_INTERVAL_MS; and a secret must be of some length and variety.
- * Guessing by ever new sessions is logged, but not prevented: if it were, any user
- * could lock out the pool.
+ * Any user may call it, and so guess.  After TRIES_MAX wrong secrets each further
+ * one takes the session WRONG_DELAY_MS; the log has the number of wrong ones, at
+ * most once in REPORT_INTERVAL_MS; and a secret must be of some length and variety.
+ * The right one is believed at any time, without a delay: if it were not, a client
+ * of a pool could keep the pool from its own sessions, which it shares with others.
+ * For the same reason guessing by ever new sessions is logged, but not prevented.
  */
 #include "postgres.h"
 
@@ -27,7 +28,9 @@
 #include "fmgr.h"
 #include "gate.h"
 #include "libpq/libpq-be.h"
+#include "miscadmin.h"
 #include "port.h"
+#include "storage/latch.h"
 #include "utils/backend_status.h"
 #include "utils/timestamp.h"
 
@@ -45,8 +48,11 @@ PG_FUNCTION_INFO_V1(sluice_set_client);
 #define FAMILY_IPV4		4
 #define FAMILY_IPV6		6
 
-/* Maximum number of wrong secrets per session. */
+/* Number of wrong secrets of a session that cost it nothing. */
 #define TRIES_MAX		3
+
+/* Delay of each further one, ms. */
+#define WRONG_DELAY_MS	1000
 
 /* Minimum interval of reports in the log, ms. */
 #define REPORT_INTERVAL_MS	10000
@@ -55,7 +61,7 @@ PG_FUNCTION_INFO_V1(sluice_set_client);
 #define VARIETY_MIN		8
 
 /* Wrong secrets that this session has given, and of which secret it was not. */
-static int	tries = 0;
+static uint32 tries = 0;
 static uint32 tries_version = 0;
 
 /* Buffers for MyProcPort's texts, once an address has been reported. */
@@ -201,6 +207,22 @@ note_wrong_secret(void)
 				 errhint("If that is a connection pool, configure it with the secret in \"sluice.pool_secret_file\".")));
 }
 
+/* Waits until the delay of a wrong secret is over; it can be cancelled. */
+static void
+delay_wrong_secret(void)
+{
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WRONG_DELAY_MS);
+	long		left_ms;
+
+	while ((left_ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), end)) > 0)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, left_ms,
+						 WAIT_EVENT_PG_SLEEP);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /*
  * Whether that is the secret, compared in constant time.
  */
@@ -227,11 +249,12 @@ is_secret(const uint8 *candidate, int length)
 	if (tries_version != version)
 		tries = 0;
 	tries_version = version;
-	if (tries >= TRIES_MAX)
-		return false;
-	if (differs != 0)
-		note_wrong_secret();
-	return differs == 0;
+	if (differs == 0)
+		return true;
+	note_wrong_secret();
+	if (tries > TRIES_MAX)
+		delay_wrong_secret();
+	return false;
 }
 
 /* Parses an address and a port as sent by the pool; returns whether they are valid. */

@@ -1,8 +1,11 @@
 //! The pool's secret: guesses at it are few and seen, and one that could be guessed is not used.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
-use postgres::Client;
+use postgres::{Client, error::SqlState};
 use sluice_testkit::{TestServer, Version, becomes, versions};
 
 use crate::server::{START, run};
@@ -50,20 +53,28 @@ fn a_secret_is_hard_to_guess(version: Version) {
     });
     assert!(!is_believed(&mut app, simple));
     write(&server, "../run/theirs", first);
-    // Another session for each try, since none may try often.
+    // Another session for each try: those that are wrong have to wait.
     becomes("a secret that is used", true, || is_believed(&mut server.connect("app", "postgres"), first));
-    // Many guesses, one line in the log, and the right one comes too late.
+    // Guesses have one line in the log, and behind a few each takes its time; the right one is believed all the same,
+    // at once: it may be the pool's, by the same session.
     let mut guesser = server.connect("app", "postgres");
     assert!(!is_believed(&mut guesser, second));
     let guesses = format!("SELECT count({}) FROM generate_series(1, 100000)", call("guessed guessed guessed"));
-    run(&mut guesser, &guesses);
-    assert!(!is_believed(&mut guesser, first));
+    run(&mut guesser, "SET statement_timeout = '2500ms'");
+    let begin = Instant::now();
+    let cancelled = guesser.batch_execute(&guesses).unwrap_err();
+    assert_eq!(cancelled.code(), Some(&SqlState::QUERY_CANCELED), "{cancelled}");
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    let begin = Instant::now();
+    assert!(is_believed(&mut guesser, first) && begin.elapsed() < Duration::from_millis(900));
+    let begin = Instant::now();
+    assert!(!is_believed(&mut guesser, second) && begin.elapsed() >= Duration::from_millis(900));
     assert!(is_believed(&mut app, first));
     let told = "calls of sluice_set_client() with a wrong secret since the last report";
     assert_eq!(log().matches(told).count(), 1, "{}", log());
     assert!(log().contains("DETAIL:  The last one was by role \"app\" in database \"postgres\"."));
     assert!(!log().contains(first) && !log().contains("is in the data directory"));
-    // A session is heard again when the secret is another one.
+    // It is heard when the secret is another one.
     write(&server, "../run/theirs", second);
     becomes("another secret", true, || is_believed(&mut server.connect("app", "postgres"), second));
     assert!(is_believed(&mut guesser, second));
@@ -89,7 +100,7 @@ fn guesses_by_new_sessions_are_counted(version: Version) {
     let before = log().matches(told).count();
     for _ in 0..10 {
         let mut guesser = server.connect("app", "postgres");
-        assert!((0..5).all(|_| !is_believed(&mut guesser, guess)));
+        assert!((0..3).all(|_| !is_believed(&mut guesser, guess)));
         assert!(is_believed(&mut pool, secret));
     }
     assert!(log().matches(told).count() <= before + 1, "{}", log());
@@ -111,10 +122,9 @@ fn a_secret_without_the_background_worker(version: Version) {
     for (secret, other) in [(SECRETS[0], SECRETS[1]), (SECRETS[1], SECRETS[0])] {
         write(&server, "../run/theirs", secret);
         becomes("a secret that is used", true, || is_believed(&mut server.connect("app", "postgres"), secret));
-        // A session that was wrong before is heard again.
         assert!(is_believed(&mut pool, secret));
         assert!((0..4).all(|_| !is_believed(&mut pool, other)));
-        assert!(!is_believed(&mut pool, secret));
+        assert!(is_believed(&mut pool, secret));
     }
     // No file, no secret.
     server.execute("COPY (SELECT 1) TO PROGRAM 'rm ../run/theirs'");

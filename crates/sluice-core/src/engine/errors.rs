@@ -168,6 +168,7 @@ impl<I: Io> ServerRelay<'_, I> {
                 if own == Own::ReportAddress {
                     // The function was there before: it may be again, as another one.
                     self.server.address_function = AddressFunction::Unknown;
+                    self.server.is_worn |= self.server.shows_client;
                 }
                 Verdict::Swallow
             }

@@ -82,8 +82,11 @@ impl<I: Io> ServerRelay<'_, I> {
                 self.server.pool.log_ins.begin_as_configured(self.server.opened.generation);
             }
             // True, in one byte.
-            Some(Expected::Own(Own::ReportAddress)) if body != [0, 0, 0, 1, 1] => {
+            Some(Expected::Own(Own::ReportAddress)) if body == [0, 0, 0, 1, 1] => self.server.shows_client = true,
+            Some(Expected::Own(Own::ReportAddress)) => {
                 self.server.address_function = AddressFunction::None;
+                // Others would be seen at the address of an earlier client.
+                self.server.is_worn |= self.server.shows_client;
                 self.io.log(LogEvent::SecretRefused { address: &self.server.pool.upstream.address });
             }
             _ => {}

@@ -140,6 +140,8 @@ pub struct Server {
     pub alarm: Alarm,
     /// Its function to which clients' addresses are reported.
     pub address_function: AddressFunction,
+    /// Whether it shows the address of a client, as it does until another one is reported.
+    pub shows_client: bool,
     /// Its BackendKeyData.
     pub key: Option<(u32, Box<[u8]>)>,
 }
@@ -265,6 +267,7 @@ impl Server {
             cancels: Cancels::new(now),
             alarm: Alarm::default(),
             address_function: AddressFunction::Unknown,
+            shows_client: false,
             key: None,
         }
     }

@@ -36,7 +36,7 @@ mod unused;
 use std::time::Duration;
 
 use sluice_control::settings::PoolSettings;
-use sluice_wire::message;
+use sluice_wire::{message, startup, startup::ProtocolVersion};
 
 use sessions::{ZONE_X, leaves};
 use table::{Side, Table, answers, bind, describe, execute, flush, own, parse, parse_typed, query, sync, terminate};
@@ -586,4 +586,27 @@ fn a_server_hears_where_its_client_is_before_anything_else() {
     table.says(client, &query("SELECT 2"));
     assert_eq!(table.hears(server), "Q(COMMIT) Q(SELECT 2)", "it knows where that client is");
     assert_eq!(table.hears(client), "C(BEGIN) Z(T) C(SELECT 1) Z(T) C(COMMIT) Z(I)");
+}
+
+#[test]
+fn a_server_that_can_not_hear_of_the_next_client_does_not_go_on_showing_the_last_one() {
+    for (first, second, goes) in
+        [("V(t)", "V(t)", false), ("V(t)", "V(f)", true), ("V(f)", "", false), ("V(t)", "E(42883)", true)]
+    {
+        let mut table = Table::telling(one());
+        let [client, other] = [table.client(), table.comes_from("203.0.113.5:51000")];
+        let mut packet = Vec::new();
+        startup::put_session(&mut packet, ProtocolVersion::V3_0, [("user", "app"), ("database", "app")]);
+        table.says(other, &packet);
+        table.hears(other);
+        let server = table.servers()[0];
+        for (client, told) in [(client, first), (other, second)] {
+            table.says(client, &query("SELECT 1"));
+            assert_eq!(table.hears(server).starts_with("F(77)"), !told.is_empty(), "{first}, {second}");
+            let told = if told.is_empty() { String::new() } else { format!("{told} Z(I) ") };
+            table.says(server, &answers(&format!("{told}C(SELECT 1) Z(I)")));
+            assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+        }
+        assert_eq!(table.is_closed(server), goes, "{first}, {second}");
+    }
 }

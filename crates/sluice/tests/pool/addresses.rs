@@ -15,6 +15,8 @@ use crate::SLUICE;
 matrix!(transaction:
     each_client_is_where_it_is,
     only_the_pool_can_say_it,
+    a_client_does_not_stop_it,
+    a_server_that_no_longer_believes_shows_no_client,
     without_the_extension_nothing_is_told,
     a_search_path_is_no_way_to_the_secret,
     a_new_function_is_found,
@@ -140,6 +142,37 @@ fn only_the_pool_can_say_it(case: Case) {
     let mut client = pool.raw_app(&database);
     assert_eq!((client.value(SEEN).as_str(), client.value("SELECT 7").as_str()), ("-1", "7"));
     assert!(pool.log().contains("does not believe the pool"), "{}", pool.log());
+}
+
+/// Whoever guesses at the secret guesses on a server of the pool's own.
+fn a_client_does_not_stop_it(case: Case) {
+    let place = Place::new(case);
+    let database = place.database();
+    let pool = place.pool(case);
+    let (mut guesser, mut other) = (pool.raw_app(&database), pool.raw_app(&database));
+    for _ in 0..4 {
+        assert_eq!(guesser.value("SELECT sluice_set_client('\\x0178')"), "f");
+    }
+    let mut late = pool.raw_app(&database);
+    for client in [&mut other, &mut late, &mut guesser] {
+        assert_eq!(client.value(SEEN), twice(client.local_address()));
+    }
+}
+
+/// The server's secret has changed, and the pool's has not.
+fn a_server_that_no_longer_believes_shows_no_client(case: Case) {
+    let place = Place::new(case);
+    let database = place.database();
+    let pool = place.pool(case);
+    let (mut one, mut other) = (pool.raw_app(&database), pool.raw_app(&database));
+    assert_eq!(one.value(SEEN), twice(one.local_address()));
+    fs::write(place.secret_file.with_file_name("theirs"), "another secret of some length").unwrap();
+    database.server.execute("SELECT pg_reload_conf()");
+    becomes("nobody is seen as another one", "-1".to_owned(), || {
+        one.query("SELECT 1");
+        other.value(SEEN)
+    });
+    assert_eq!(one.value(SEEN), "-1");
 }
 
 fn without_the_extension_nothing_is_told(case: Case) {
