@@ -89,8 +89,16 @@ impl Engine {
         };
         match kind {
             FrontendKind::Query => {
-                let text = message::split_cstr(&bytes[5..total]).map_or(&bytes[5..total], |(text, _)| text);
-                let text = String::from_utf8_lossy(text).into_owned();
+                let text = match message::split_cstr(&bytes[5..total]) {
+                    Some((text, b"")) => String::from_utf8_lossy(text).into_owned(),
+                    split => {
+                        let error =
+                            if split.is_some() { "invalid message format" } else { "invalid string in message" };
+                        io.send(conn, &ErrorResponse::error(sqlstate::PROTOCOL_VIOLATION, error).to_bytes());
+                        io.send(conn, &TransactionStatus::Idle.ready_for_query());
+                        return Some(total);
+                    }
+                };
                 let Some(rights) = rights_of(&self.snapshot, &console.user) else {
                     let error = may_not(&console.user);
                     self.refuse_client(now, id, &error, io);

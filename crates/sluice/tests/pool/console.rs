@@ -31,11 +31,24 @@ matrix!(transaction:
     a_drain_is_ended_by_resume_once,
     a_reload_says_what_is_wrong,
     the_extended_protocol_is_refused_and_the_session_goes_on,
+    a_query_with_more_than_its_text_is_refused,
 );
 
 /// A pool with a console for `boss`, and for `monitor` to look at.
 pub(crate) fn with_console(case: Case) -> PoolConfig {
     config(case).limit("[admin]\nusers = [\"boss\"]\nstats_users = [\"monitor\"]")
+}
+
+/// As by PostgreSQL.
+fn a_query_with_more_than_its_text_is_refused(case: Case) {
+    let (database, pool) = (database(case), with_console(case).start());
+    for mut session in [pool.raw().login("boss", "pgbouncer"), database.server.raw().login("app", &database.name)] {
+        for text in ["SHOW server_version\0SHUTDOWN", "SHOW server_version\0\0", "SHOW server_version", ""] {
+            let length = (4 + text.len() as u32).to_be_bytes();
+            session.send(&Script::new().bytes(&[b"Q", &length[..], text.as_bytes()].concat()));
+            assert_eq!(transcript(&session.until_ready(1)), "E(08P01) Z(I)", "{text:?}");
+        }
+    }
 }
 
 fn trust_of_known_users_is_no_file_of_rules(case: Case) {
