@@ -19,6 +19,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::ParsedCertificate,
 };
+use x509_cert::ext::pkix::KeyUsage;
 
 use crate::{
     ALPN, Expiry, MakeError, SslMode, certificate,
@@ -114,6 +115,11 @@ struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
+/// The uses of a server's key in TLS.
+fn is_for_servers(uses: &KeyUsage) -> bool {
+    uses.digital_signature() || uses.key_encipherment() || uses.key_agreement()
+}
+
 impl Verifier {
     fn check_name(&self, own: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), rustls::Error> {
         if !self.checks_name || certificate::is_named_by_common_name(own, host) {
@@ -147,7 +153,13 @@ impl ServerCertVerifier for Verifier {
         } else {
             let parsed = ParsedCertificate::try_from(own)?;
             let (roots, algorithms) = (&trusted.roots, self.algorithms.all);
-            verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
+            let certifies = |it: &&CertificateDer<'_>| certificate::is_for(it, KeyUsage::key_cert_sign);
+            let intermediates: Vec<_> = intermediates.iter().filter(certifies).cloned().collect();
+            verify_server_cert_signed_by_trust_anchor(&parsed, roots, &intermediates, now, algorithms)?;
+        }
+        // The library does not look at what keys are for; OpenSSL does, and so libpq.
+        if !version1::is_one(own) && !certificate::is_for(own, is_for_servers) {
+            return Err(CertificateError::InvalidPurpose.into());
         }
         self.check_name(own, host)?;
         Ok(ServerCertVerified::assertion())

@@ -271,6 +271,31 @@ fn a_certificate_for_other_uses_is_refused() {
     }
 }
 
+/// As OpenSSL looks at it for libpq.
+#[test]
+fn a_server_s_certificate_for_other_uses_is_refused() {
+    let files = Files::new();
+    let issuer = files.issuer();
+    for (uses, is_trusted) in [
+        (&[][..], true),
+        (&[KeyUsagePurpose::DigitalSignature], true),
+        (&[KeyUsagePurpose::KeyEncipherment], true),
+        (&[KeyUsagePurpose::KeyAgreement], true),
+        (&[KeyUsagePurpose::KeyCertSign], false),
+        (&[KeyUsagePurpose::ContentCommitment, KeyUsagePurpose::CrlSign], false),
+    ] {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        params.key_usages = uses.to_vec();
+        let key = KeyPair::generate().expect("a key");
+        files.write("used.crt", &params.signed_by(&key, &issuer).expect("a certificate").pem());
+        files.write("used.key", &key.serialize_pem());
+        for (mode, root) in [(SslMode::VerifyFull, "ca.crt"), (SslMode::VerifyCa, "used.crt")] {
+            let done = Pair::new(files.server("used"), files.client(mode, root), "localhost", 1000).shake_hands();
+            assert_eq!(done.is_ok(), is_trusted, "{uses:?}, {root}: {done:?}");
+        }
+    }
+}
+
 /// As for OpenSSL, too.
 #[test]
 fn nobody_is_let_in_by_an_authority_whose_key_is_for_other_uses() {
