@@ -84,6 +84,7 @@ pub(crate) fn read(section: &Section<'_>, defaults: &Pool, listen: &Listen, clus
         dbname: section.read(&schema::DBNAME).value(),
         user: user.as_ref().map(|(user, _)| user.clone()),
         password: password.map(|(password, _)| password),
+        server_auth: section.read(&schema::SERVER_AUTH).value().unwrap_or_default(),
         client_address_secret: read_client_address_secret(section),
         clients: section.read(&schema::DATABASE_CLIENTS).value(),
         servers: section.read(&schema::DATABASE_SERVERS).value(),

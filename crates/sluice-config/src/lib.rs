@@ -34,7 +34,10 @@ mod writer;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use sluice_control::settings::{ClientLog, Limits, PoolSettings};
+use sluice_control::{
+    server_auth::ServerAuth,
+    settings::{ClientLog, Limits, PoolSettings},
+};
 
 pub use document::{load, parse};
 pub use hba::interfaces;
@@ -161,6 +164,8 @@ pub struct DatabaseConfig {
     /// The password for logging in to the server; `None` uses SCRAM keys seen at the client's login, the secret's
     /// plain text or MD5 hash, or needs peer or trust there.
     pub password: Option<Secret>,
+    /// The ways in which the server may have the pool log in.
+    pub server_auth: ServerAuth,
     /// The secret by which the server's extension believes where clients come from; `None`: it is not told.
     pub client_address_secret: Option<Secret>,
     /// Clients of it at once; `None`: as many as there may be.

@@ -16,7 +16,10 @@ mod upgrade;
 
 use std::time::Duration;
 
-use sluice_control::settings::{PinPolicy, PoolMode};
+use sluice_control::{
+    server_auth::ServerAuth,
+    settings::{PinPolicy, PoolMode},
+};
 
 use crate::{
     DriverChoice,
@@ -402,6 +405,7 @@ pub(crate) static DATABASE: Table = Table {
         &DATABASE_USER,
         &DATABASE_PASSWORD,
         &DATABASE_PASSWORD_FILE,
+        &SERVER_AUTH,
         &CLIENT_ADDRESS_SECRET_FILE,
         &DATABASE_CLIENTS,
         &DATABASE_SERVERS,
@@ -458,6 +462,17 @@ pub(crate) static DATABASE_PASSWORD_FILE: Key<FilePath> = Key {
     kind: FilePath,
     absent: Absent::Means("as without `password`"),
     meaning: "A file whose only line is the password of `user`.",
+};
+
+pub(crate) static SERVER_AUTH: Key<Words<ServerAuth>> = Key {
+    name: "server_auth",
+    kind: Words(&ServerAuth::WORDS),
+    absent: Absent::Default("\"protected\""),
+    meaning: "The ways to log in that the server may ask for. With `\"protected\"`, the pool answers `password` (and \
+              `ldap`, `pam`, `radius`) by TLS only, and `md5` by TLS or a Unix socket: otherwise whoever listens in the \
+              server's place, or on the way, would have the password or its hash. `\"any\"` answers whatever is asked \
+              for. With `\"scram-sha-256\"`, nothing else will do, so that the server has to prove itself; one that asks \
+              for nothing (`trust`, `peer`, `cert`) is refused. As libpq's `require_auth`, in fewer words.",
 };
 
 pub(crate) static CLIENT_ADDRESS_SECRET_FILE: Key<FilePath> = Key {

@@ -6,7 +6,7 @@ use sluice_hba::{Interface, Rules};
 use sluice_tls::{ClientCertificates, ClientTls, ServerTls};
 use sluice_wire::secret::Secret as StoredSecret;
 
-use crate::{Secret, address::Address};
+use crate::{Secret, address::Address, server_auth::ServerAuth};
 
 /// The authentication of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,6 +194,8 @@ pub struct LookUp {
     pub user: String,
     /// The role's password; `None`: peer or trust on the server's side.
     pub password: Option<Secret>,
+    /// The ways in which the server may have it log in.
+    pub server_auth: ServerAuth,
     /// Takes the user's name as `$1`; returns no row, or one with the secret, before which the name may stand.
     pub query: String,
     /// Whether the roles that the user is a member of are asked for as well.

@@ -269,6 +269,7 @@ fn database(found: &mut Differences, before: &Database, now: &Database) {
     found.compare(key("dbname"), &before.dbname, &now.dbname);
     found.compare(key("user"), &before.user, &now.user);
     found.compare_secret(key("password"), &before.password, &now.password);
+    found.compare(key("server_auth"), &before.server_auth.name(), &now.server_auth.name());
     found.compare_secret(key("client address secret"), &before.client_address_secret, &now.client_address_secret);
     found.compare(key("clients"), &before.clients, &now.clients);
     found.compare(key("servers"), &before.servers, &now.servers);

@@ -129,6 +129,7 @@ mod tests {
         access::{Access, LookUp, Method},
         address::Network,
         cluster::{Cluster, Rest},
+        server_auth::ServerAuth,
         settings::{ClientLog, Limits, PoolMode, PoolSettings, Sharing},
     };
 
@@ -232,6 +233,7 @@ mod tests {
                 dbname: "postgres".to_owned(),
                 user: "asks".to_owned(),
                 password: None,
+                server_auth: ServerAuth::default(),
                 query: "select $1".to_owned(),
                 asks_roles: true,
                 cache: Duration::ZERO,

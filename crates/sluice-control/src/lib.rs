@@ -13,6 +13,7 @@ mod changes;
 pub mod cluster;
 mod control;
 pub mod reading;
+pub mod server_auth;
 pub mod settings;
 mod snapshot;
 

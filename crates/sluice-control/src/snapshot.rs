@@ -10,6 +10,7 @@ use crate::{
     address::{Address, Network, PeerAddress},
     cluster::{Cluster, Primary, Standing},
     reading::{Causal, Node, Reader, Reading},
+    server_auth::ServerAuth,
     settings::{ClientLog, Limits, PoolSettings},
 };
 
@@ -63,6 +64,8 @@ pub struct Database {
     pub user: Option<String>,
     /// The password there.
     pub password: Option<Secret>,
+    /// The ways in which it may have the pool log in.
+    pub server_auth: ServerAuth,
     /// The secret of the extension there, to tell it where clients come from.
     pub client_address_secret: Option<Secret>,
     /// Clients at once that name it so; `None`: as many as there may be.
@@ -122,6 +125,7 @@ impl Database {
             dbname: None,
             user: None,
             password: None,
+            server_auth: ServerAuth::default(),
             client_address_secret: None,
             clients: None,
             servers: None,
@@ -200,7 +204,7 @@ impl Database {
 
     fn is_alike(&self, before: &Self, name: &str) -> bool {
         let settled = |it: &Self| {
-            let login = (it.user.clone(), it.password.clone(), it.client_address_secret.clone());
+            let login = (it.user.clone(), it.password.clone(), it.server_auth, it.client_address_secret.clone());
             let reading = (it.read_only.is_some(), it.causal, it.reports_commits);
             (it.tls.clone(), it.dbname_for(name).to_owned(), login, it.pool.sharing, reading)
         };

@@ -311,6 +311,7 @@ mod tests {
     use sluice_control::{
         access::{Method, Policy},
         address::Address,
+        server_auth::ServerAuth,
     };
 
     use super::*;
@@ -331,6 +332,7 @@ mod tests {
             dbname: "postgres".to_owned(),
             user: "asks".to_owned(),
             password: None,
+            server_auth: ServerAuth::default(),
             query: "select $1".to_owned(),
             asks_roles,
             cache: TTL,

@@ -51,6 +51,7 @@ pub(crate) fn configuration(config: &Config) -> Result<Configuration, Report> {
         dbname: database.dbname.clone(),
         user: database.user.clone(),
         password: database.password.clone(),
+        server_auth: database.server_auth,
         client_address_secret: database.client_address_secret.clone(),
         clients: database.clients,
         servers: database.servers,
@@ -125,6 +126,7 @@ fn look_up_of(config: &Config, look_up: &LookupConfig, listed: HashMap<String, O
         dbname: database.dbname.clone().unwrap_or_else(|| look_up.database.clone()),
         user: look_up.user.clone(),
         password: look_up.password.clone(),
+        server_auth: database.server_auth,
         query: look_up.query.clone(),
         asks_roles: match &config.auth.policy {
             Policy::Method(_) | Policy::TrustOfKnown(_) => false,

@@ -34,6 +34,7 @@ mod server_rules;
 mod service;
 mod stats;
 mod successor;
+mod watched;
 mod worker;
 
 pub use inherited::{InheritError, Inherited, Predecessor};

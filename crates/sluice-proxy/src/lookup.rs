@@ -12,6 +12,7 @@ use sluice_control::{
     Database,
     access::{Access, LookUp, Policy, Users},
     address::Address,
+    server_auth::Channel,
 };
 use sluice_core::{
     hub::Hub,
@@ -38,6 +39,7 @@ use crate::{
     mailbox::{Mailboxes, Parcel},
     net::sockets::Target,
     resolver::Resolver,
+    watched::Watched,
 };
 
 /// Time limit for a look-up, from when it was asked for: the wait for its turn and the connect included.
@@ -335,6 +337,7 @@ async fn begin(look_up: &LookUp, stream: Stream) -> Result<Client, String> {
     let failed = |error: tokio_postgres::Error| format!("at {}: {}", look_up.address, describe(&error));
     let client = match stream {
         Stream::Unix(stream) => {
+            let stream = Watched::new(stream, look_up.server_auth, Channel::Local);
             let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(failed)?;
             tokio::spawn(connection);
             client
@@ -388,18 +391,20 @@ async fn log_in(config: &Config, look_up: &LookUp, stream: TcpStream) -> Result<
     let connector = match (&look_up.tls, &look_up.address) {
         (Some(tls), Address::Tcp(host, _)) if config.get_ssl_mode() != Demand::Disable => {
             let mut connectors = MakeRustlsConnect::new((**tls.config()).clone());
-            MakeTlsConnect::<TcpStream>::make_tls_connect(&mut connectors, host).ok()
+            MakeTlsConnect::<Watched<TcpStream>>::make_tls_connect(&mut connectors, host).ok()
         }
         _ => None,
     };
     match connector {
         Some(connector) => {
+            let stream = Watched::asking_for_tls(stream, look_up.server_auth);
             let (client, connection) = config.connect_raw(stream, connector).await?;
             tokio::spawn(connection);
             Ok(client)
         }
         // Where encryption is demanded, this is an error.
         None => {
+            let stream = Watched::new(stream, look_up.server_auth, Channel::Clear);
             let (client, connection) = config.connect_raw(stream, NoTls).await?;
             tokio::spawn(connection);
             Ok(client)

@@ -359,6 +359,8 @@ fn failure(error: Error) -> Failure {
 mod tests {
     use std::time::Duration;
 
+    use sluice_control::server_auth::ServerAuth;
+
     use super::*;
 
     fn rule(user: &str) -> RuleRow {
@@ -395,6 +397,7 @@ mod tests {
             dbname: "postgres".to_owned(),
             user: "asks".to_owned(),
             password: None,
+            server_auth: ServerAuth::default(),
             query: "select $1".to_owned(),
             asks_roles: true,
             cache: Duration::ZERO,

@@ -12,6 +12,7 @@ use sluice_control::{
     address::{Address, Network},
     cluster::{Cluster, Rest},
     reading::{Causal, Reading, Scope, Target},
+    server_auth::ServerAuth,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing, UserLimits},
 };
 use sluice_hba::{RuleRow, Rules, ServerRules};
@@ -110,6 +111,7 @@ impl Operator {
             dbname: rng.percent(30).then(|| "elsewhere".to_owned()),
             user: rng.percent(30).then(|| rng.pick(&USERS).to_owned()),
             password: rng.percent(50).then(|| Secret(self.secret(rng))),
+            server_auth: rng.pick(&ServerAuth::WORDS.map(|(_, auth)| auth)),
             client_address_secret: rng.percent(30).then(|| Secret(self.secret(rng))),
             clients: some(rng),
             servers: some(rng),
@@ -137,6 +139,7 @@ impl Operator {
                     dbname,
                     user,
                     password,
+                    server_auth,
                     client_address_secret,
                     clients,
                     servers,
@@ -242,7 +245,7 @@ impl Operator {
                     rng,
                     new,
                     before,
-                    LookUp { address, cluster, tls, dbname, user, password, query, asks_roles, cache }
+                    LookUp { address, cluster, tls, dbname, user, password, server_auth, query, asks_roles, cache }
                 );
             }
         }
@@ -348,6 +351,7 @@ fn look_up(rng: &mut Rng, secret: String) -> LookUp {
         dbname: rng.pick(&["postgres", "secrets"]).to_owned(),
         user: rng.pick(&["asks", "looks"]).to_owned(),
         password: rng.percent(70).then_some(Secret(secret)),
+        server_auth: ServerAuth::default(),
         query: rng.pick(&["SELECT $1", "SELECT lower($1)"]).to_owned(),
         asks_roles: false,
         cache: duration(rng),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluice_control::{Database, Secret as Hidden, address::Address};
+use sluice_control::{Database, Secret as Hidden, address::Address, server_auth::ServerAuth};
 use sluice_tls::ClientTls;
 use sluice_wire::{ErrorResponse, sqlstate};
 
@@ -38,6 +38,8 @@ pub struct Upstream {
     pub user: String,
     /// The password, if one is configured.
     pub password: Option<Hidden>,
+    /// The ways in which the server may have the pool log in.
+    pub server_auth: ServerAuth,
     /// By which the server believes where a client comes from; `None`: it is not told.
     pub client_address_secret: Option<Hidden>,
 }
@@ -79,6 +81,7 @@ impl Upstream {
             dbname: entry.dbname_for(database).to_owned(),
             user: role.to_owned(),
             password: entry.password.clone(),
+            server_auth: entry.server_auth,
             client_address_secret: entry.client_address_secret.clone(),
         }
     }

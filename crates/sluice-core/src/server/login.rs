@@ -8,7 +8,12 @@ use sluice_wire::{
     sqlstate,
 };
 
-use crate::{encryption::ServerEncryption, hub::Pool};
+use sluice_control::{address::Address, server_auth::Channel};
+
+use crate::{
+    encryption::ServerEncryption,
+    hub::{Pool, Upstream},
+};
 
 /// The stage of a login to a server.
 #[derive(Debug)]
@@ -64,6 +69,9 @@ impl ServerLogin {
         random: [u8; 18],
         out: &mut Vec<u8>,
     ) -> Result<Self, ErrorResponse> {
+        if matches!(self, Self::Started) {
+            check(&request, &pool.upstream, encryption.secured().is_some())?;
+        }
         match (self, request) {
             (Self::Started | Self::Verified, AuthenticationRequest::Ok) => Ok(Self::Accepted),
             (Self::Started, AuthenticationRequest::CleartextPassword) => {
@@ -108,6 +116,22 @@ impl ServerLogin {
             )),
         }
     }
+}
+
+/// Refuses what is not to be answered.
+fn check(request: &AuthenticationRequest<'_>, upstream: &Upstream, is_encrypted: bool) -> Result<(), ErrorResponse> {
+    let channel = match upstream.address {
+        Address::Unix(_) => Channel::Local,
+        _ if is_encrypted => Channel::Encrypted,
+        _ => Channel::Clear,
+    };
+    upstream.server_auth.check(request, channel).map_err(|error| {
+        ErrorResponse::fatal(sqlstate::INVALID_AUTHORIZATION, error).hint(
+            "Let pg_hba.conf ask for scram-sha-256 where the pool connects, or set \"sslmode\" so that the server is \
+             verified. Where you trust the way to the server and whoever listens there, set server_auth = \"any\" for \
+             this database in the pool's configuration.",
+        )
+    })
 }
 
 fn offers(mechanisms: &[u8], wanted: &str) -> bool {

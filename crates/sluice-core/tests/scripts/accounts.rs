@@ -5,6 +5,7 @@ use std::{collections::HashMap, ffi::OsString, io, path::Path, sync::Arc, time::
 use sluice_control::{
     access::{AccessRules, LookUp, Policy, Users},
     address::Address,
+    server_auth::ServerAuth,
 };
 use sluice_core::secrets::Account;
 use sluice_hba::{Files, Rules};
@@ -46,6 +47,7 @@ fn ruled(text: &str, maps: &str) -> Table {
                 dbname: "postgres".to_owned(),
                 user: "asks".to_owned(),
                 password: None,
+                server_auth: ServerAuth::default(),
                 query: "select $1".to_owned(),
                 asks_roles: true,
                 cache: Duration::from_secs(10),

@@ -9,6 +9,7 @@ use sluice_control::{
     address::Address,
     cluster::Cluster,
     reading::{Causal, Reading, Scope, Target},
+    server_auth::ServerAuth,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
 use sluice_core::time::Time;
@@ -343,6 +344,7 @@ impl Plan {
                     dbname: "postgres".to_owned(),
                     user: "asks".to_owned(),
                     password: None,
+                    server_auth: ServerAuth::default(),
                     query: "select $1".to_owned(),
                     asks_roles: false,
                     cache: Duration::from_millis(500),

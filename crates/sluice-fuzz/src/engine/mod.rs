@@ -18,6 +18,7 @@ use sluice_control::{
     Configuration, Database, Secret as Hidden, Snapshot,
     access::{Access, LookUp, Method, Policy, Users},
     address::{Address, Network, PeerAddress},
+    server_auth::ServerAuth,
     settings::{Limits, PinPolicy, PoolMode, PoolSettings, Sharing},
 };
 use sluice_core::{engine::BACKLOG_HIGH_BYTES, hub::Hub, io::Owner, mail::Mail, secrets::Account};
@@ -494,6 +495,7 @@ fn access(method: u8) -> Access {
                 dbname: "postgres".to_owned(),
                 user: "asks".to_owned(),
                 password: None,
+                server_auth: ServerAuth::default(),
                 query: "select $1".to_owned(),
                 asks_roles: false,
                 cache: Duration::from_secs(10),

@@ -30,6 +30,7 @@ mod pools;
 mod process;
 mod protocol;
 mod reloads;
+mod server_auth;
 mod sessions;
 mod statements;
 mod storms;
