@@ -9,7 +9,7 @@ mod readers;
 mod upstream;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
@@ -248,6 +248,11 @@ impl Pool {
         self.leaving.take_one()
     }
 
+    /// Whether a server that was opened so is to be closed, by an operator or by a reload, as soon as its client lets it go.
+    pub fn has_called_in(&self, opened: &Opened) -> bool {
+        self.is_retired() || self.state().is_called_in(opened)
+    }
+
     /// Whether clients are to give up servers that were opened so and that they could do without: others need them, an
     /// operator has them closed, or clients are to go on elsewhere.
     pub fn wants_back(&self, now: Time, opened: &Opened) -> bool {
@@ -405,6 +410,8 @@ pub struct Hub {
     log_ins: Mutex<HashMap<Address, Arc<LogIns>>>,
     /// The databases that give out no servers.
     paused: Mutex<Paused>,
+    /// The databases that let no clients in.
+    disabled: Mutex<BTreeSet<String>>,
     /// The clusters whose clients are held.
     holds: Mutex<Holds>,
     /// The nodes of clusters that have readers, as they were seen last.
@@ -442,6 +449,7 @@ impl Hub {
             catalogs: Mutex::default(),
             log_ins: Mutex::default(),
             paused: Mutex::default(),
+            disabled: Mutex::default(),
             holds: Mutex::default(),
             nodes: Mutex::default(),
             replays: Mutex::default(),

@@ -42,6 +42,8 @@ pub struct ListedClient {
     pub waits_since: Option<Time>,
     /// The server it has.
     pub server: Option<ServerRef>,
+    /// The bytes that are still to be sent to it, if whoever has the socket has looked.
+    pub unsent_bytes: u64,
     /// The encryption of its connection.
     pub encryption: Option<Encryption>,
 }
@@ -77,6 +79,10 @@ pub struct ListedServer {
     pub is_busy: bool,
     /// Whether it is closed when its client lets it go.
     pub is_worn: bool,
+    /// Whether it is so because of what an operator or a reload has said.
+    pub is_called_in: bool,
+    /// The bytes that are still to be sent to it, if whoever has the socket has looked.
+    pub unsent_bytes: u64,
     /// The encryption of its connection.
     pub encryption: Option<Encryption>,
 }

@@ -261,7 +261,7 @@ impl PoolState {
     }
 
     /// Whether an operator has all servers closed that were opened then.
-    fn is_called_in(&self, opened: &Opened) -> bool {
+    pub fn is_called_in(&self, opened: &Opened) -> bool {
         self.is_shut() || opened.at < self.renewed_at
     }
 

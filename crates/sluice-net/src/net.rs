@@ -224,6 +224,11 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Net<D, H> {
         self.links.get(conn.0 as usize)?.socket.as_ref()
     }
 
+    /// The bytes that are still to be sent on a connection: those that the kernel has not taken.
+    pub fn unsent_bytes(&self, conn: Conn) -> u64 {
+        self.links.get(conn.0 as usize).map_or(0, |link| link.backlog() as u64)
+    }
+
     /// The buffers that bytes are received into.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers

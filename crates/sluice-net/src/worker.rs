@@ -143,12 +143,16 @@ impl<D: Driver, H: Host<Socket = D::Socket>> Worker<D, H> {
         }
     }
 
-    /// Its clients and servers of now, with this side's addresses.
+    /// Its clients and servers of now, with what their sockets know.
     fn listing(&self, now: Time) -> Listing {
         let mut listing = self.engine.listing(now);
         let local = |conn| self.net.socket(conn)?.local().ok();
-        listing.clients.iter_mut().for_each(|client| client.local = local(client.conn));
-        listing.servers.iter_mut().for_each(|server| server.local = local(server.conn));
+        for client in &mut listing.clients {
+            (client.local, client.unsent_bytes) = (local(client.conn), self.net.unsent_bytes(client.conn));
+        }
+        for server in &mut listing.servers {
+            (server.local, server.unsent_bytes) = (local(server.conn), self.net.unsent_bytes(server.conn));
+        }
         listing
     }
 

@@ -4,7 +4,6 @@
 use std::{
     os::unix::net::UnixListener,
     sync::{Arc, mpsc as std_mpsc},
-    time::Duration,
 };
 
 use sluice_control::{Change, Configuration, Control, Observation};
@@ -20,12 +19,9 @@ use crate::{
     lookup::{self, Asker, Request},
     mailbox::Mailboxes,
     nodes,
-    resolver::Resolver,
+    resolver::{RESOLVE_EVERY, Resolver},
     server_rules,
 };
-
-/// The interval at which host names are resolved again.
-const RESOLVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Orders under way at once, at most.
 const ORDERS_MAX: usize = 16;

@@ -4,10 +4,11 @@
 //! system gives them, as libpq does, but from the one on at which a connect that failed at another was tried next.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
-    sync::{PoisonError, RwLock},
+    sync::{Mutex, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
 use sluice_core::io::Address;
@@ -17,9 +18,14 @@ use crate::net::sockets::Target;
 /// The addresses of a name that are tried, at most.
 const ADDRESSES_MAX: usize = 16;
 
+/// The interval at which names are resolved again.
+pub(crate) const RESOLVE_EVERY: Duration = Duration::from_secs(10);
+
 /// The known addresses of host names.
 #[derive(Debug)]
 pub(crate) struct Resolver {
+    /// The time at which all names were resolved last.
+    refreshed_at: Mutex<Instant>,
     names: RwLock<HashMap<String, Result<Name, String>>>,
     look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
 }
@@ -35,7 +41,7 @@ struct Name {
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self { names: RwLock::default(), look_up: of_system }
+        Self { refreshed_at: Mutex::new(Instant::now()), names: RwLock::default(), look_up: of_system }
     }
 }
 
@@ -100,6 +106,19 @@ impl Resolver {
         }
     }
 
+    /// The names with their addresses; one that does not resolve has none.
+    pub(crate) fn known(&self) -> BTreeMap<String, Vec<IpAddr>> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let addresses = |name: &Result<Name, String>| name.as_ref().map(|it| it.addresses.clone()).unwrap_or_default();
+        names.iter().map(|(host, name)| (host.clone(), addresses(name))).collect()
+    }
+
+    /// The time until names are resolved again.
+    pub(crate) fn time_to_refresh(&self) -> Duration {
+        let refreshed_at = *self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        RESOLVE_EVERY.saturating_sub(refreshed_at.elapsed())
+    }
+
     /// Whether there is any name to keep up to date.
     pub(crate) fn has_names(&self) -> bool {
         !self.names.read().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -117,6 +136,7 @@ impl Resolver {
                 (found, _) => _ = names.insert(name, found),
             }
         }
+        *self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     fn find(&self, host: &str) -> Result<Name, String> {
@@ -196,7 +216,7 @@ mod tests {
 
     #[test]
     fn each_address_of_a_name_gets_its_turn() {
-        let resolver = Resolver { names: RwLock::default(), look_up: answer };
+        let resolver = Resolver { look_up: answer, ..Resolver::default() };
         let refreshed = |addresses: &'static str| {
             *ANSWER.lock().unwrap() = addresses;
             resolver.refresh();

@@ -1,5 +1,5 @@
 //! A pool that is drained: clients leave as soon as they have no transaction open, and others are refused, until an
-//! operator has it go on.
+//! operator has it go on. And a database that is disabled, where only the latter is so.
 
 use sluice_wire::{ErrorResponse, sqlstate};
 
@@ -13,6 +13,20 @@ use crate::{
 use super::Engine;
 
 impl Engine {
+    /// Sees that an operator has nothing against clients who come to that database. The console is always open.
+    pub(super) fn check_open(&self, database: &str) -> Result<(), ErrorResponse> {
+        if self.is_console(database) {
+            return Ok(());
+        }
+        if self.hub.is_draining() {
+            return Err(draining());
+        }
+        match self.hub.is_disabled(database) {
+            true => Err(disabled(database)),
+            false => Ok(()),
+        }
+    }
+
     /// Ends the clients that have no transaction open now; the others end by themselves.
     pub(super) fn drain(&mut self, now: Time, io: &mut impl Io) {
         let has_none = |client: &Client| client.session().is_some_and(|session| session.link == Link::None);
@@ -26,9 +40,17 @@ impl Engine {
 }
 
 /// The error that those get who come while the pool is drained.
-pub(super) fn draining() -> ErrorResponse {
+fn draining() -> ErrorResponse {
     ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, "the connection pool is being drained")
         .hint("An administrator has given it the command DRAIN; RESUME ends that.")
+}
+
+/// The error that those get who come to a database that is disabled, in PgBouncer's words, with the SQLSTATE that
+/// PostgreSQL has for one that takes no connections.
+fn disabled(database: &str) -> ErrorResponse {
+    let error = format!("database \"{database}\" is disabled");
+    ErrorResponse::fatal(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, error)
+        .hint("An administrator has given the command DISABLE; ENABLE ends that.")
 }
 
 /// The error that clients get when it is.

@@ -41,6 +41,7 @@ impl Engine {
             request_at: asked.unwrap_or_else(|| client.rest.since().max(client.connected_at)),
             waits_since: session.and_then(|session| session.waits_since),
             server: server.map(|(id, server)| self.reference(id, server)),
+            unsent_bytes: 0,
             encryption: client.encryption.secured().map(|it| encryption(&it.secured)),
         })
     }
@@ -68,6 +69,8 @@ impl Engine {
             client,
             is_busy: client.is_some() && !server.is_at_rest(),
             is_worn: server.is_worn || server.pool.wants_back(now, &server.opened),
+            is_called_in: server.pool.has_called_in(&server.opened),
+            unsent_bytes: 0,
             encryption: server.encryption.secured().map(encryption),
         }
     }

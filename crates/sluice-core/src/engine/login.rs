@@ -29,7 +29,7 @@ use crate::{
     watch,
 };
 
-use super::{Engine, cancel, draining::draining, no_more_clients, rules::check_certificate, too_many_clients};
+use super::{Engine, cancel, no_more_clients, rules::check_certificate, too_many_clients};
 
 /// The largest length of a message that a client may state before it is logged in, in bytes: of a password, and of a
 /// part of a SASL exchange (PostgreSQL's `PG_MAX_AUTH_TOKEN_LENGTH` and `PG_MAX_SASL_MESSAGE_LENGTH`).
@@ -108,9 +108,7 @@ impl Engine {
         if self.stopping.is_some() {
             return Err(no_more_clients());
         }
-        if self.hub.is_draining() && !self.is_console(&database) {
-            return Err(draining());
-        }
+        self.check_open(&database)?;
         self.check_encryption(id, &user)?;
         let wish = Box::new(Wish { request, user, database, system_user: None });
         let verdict = self.verdict(id, &wish, None)?;

@@ -1,4 +1,4 @@
-//! Pools that an operator has give out no servers for a while, or has open new ones.
+//! Pools that an operator has give out no servers for a while, or has open new ones; databases that let nobody in.
 
 use std::{
     collections::BTreeSet,
@@ -61,6 +61,25 @@ impl Hub {
     /// Whether that is so.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Has a database let in no clients from now on, or again. Those it has stay.
+    pub fn set_disabled(&self, database: &str, is_disabled: bool) {
+        let mut disabled = lock(&self.disabled);
+        match is_disabled {
+            true => _ = disabled.insert(database.to_owned()),
+            false => _ = disabled.remove(database),
+        }
+    }
+
+    /// Whether a database lets in no clients.
+    pub fn is_disabled(&self, database: &str) -> bool {
+        lock(&self.disabled).contains(database)
+    }
+
+    /// The databases that let in no clients.
+    pub fn disabled(&self) -> Vec<String> {
+        lock(&self.disabled).iter().cloned().collect()
     }
 
     /// Has the servers of a database's pools, or of all pools, closed when they fall idle.

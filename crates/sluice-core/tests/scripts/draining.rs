@@ -33,3 +33,17 @@ fn clients_of_a_drained_pool_end_their_transactions_and_leave() {
     table.hub().set_draining(false);
     table.client();
 }
+
+#[test]
+fn a_disabled_database_refuses_those_who_come_and_keeps_those_who_are_there() {
+    let (mut table, client, server) = seated(one());
+    table.hub().set_disabled("app", true);
+    let late = table.stranger("app");
+    assert_eq!(table.hears(late), "E(55000: database \"app\" is disabled)");
+    assert!(table.is_closed(late));
+    table.hears(server);
+    table.says(client, &query("SELECT 1"));
+    assert!(table.hears(server).ends_with("Q(SELECT 1)"));
+    table.hub().set_disabled("app", false);
+    table.client();
+}

@@ -27,6 +27,9 @@ pub(super) enum Command {
     Resume(Option<String>),
     Reconnect(Option<String>),
     Kill(String),
+    Disable(String),
+    Enable(String),
+    WaitClose(Option<String>),
     Drain,
     /// The cluster, the time that transactions have to end, and the time for which it holds at most.
     Hold(String, Duration, Duration),
@@ -51,13 +54,18 @@ pub(super) enum Show {
     Stats,
     StatsTotals,
     StatsAverages,
+    Totals,
+    Sockets,
+    ActiveSockets,
     Lists,
     Users,
     Config,
+    DnsHosts,
+    DnsZones,
 }
 
 /// Each table with its name.
-const SHOWN: [(&str, Show); 17] = [
+const SHOWN: [(&str, Show); 22] = [
     ("help", Show::Help),
     ("version", Show::Version),
     ("databases", Show::Databases),
@@ -72,9 +80,14 @@ const SHOWN: [(&str, Show); 17] = [
     ("stats", Show::Stats),
     ("stats_totals", Show::StatsTotals),
     ("stats_averages", Show::StatsAverages),
+    ("totals", Show::Totals),
+    ("sockets", Show::Sockets),
+    ("active_sockets", Show::ActiveSockets),
     ("lists", Show::Lists),
     ("users", Show::Users),
     ("config", Show::Config),
+    ("dns_hosts", Show::DnsHosts),
+    ("dns_zones", Show::DnsZones),
 ];
 
 /// The settings that drivers make and the console ignores, as PgBouncer's does.
@@ -105,6 +118,12 @@ impl Command {
             (Some("resume"), _, None) => Some(Self::Resume(database)),
             (Some("reconnect"), _, None) => Some(Self::Reconnect(database)),
             (Some("kill"), Some(_), None) => database.map(Self::Kill),
+            (Some("disable"), Some(_), None) => database.map(Self::Disable),
+            (Some("enable"), Some(_), None) => database.map(Self::Enable),
+            (Some("kill" | "disable" | "enable"), None, None) => {
+                return Err(ErrorResponse::error(sqlstate::SYNTAX_ERROR, "a database is required"));
+            }
+            (Some("wait_close"), _, None) => Some(Self::WaitClose(database)),
             (Some("drain"), None, None) => Some(Self::Drain),
             (Some("hold"), Some(_), _) => {
                 let times = time(more, WAIT).zip(time(fourth, LONGEST));
@@ -116,8 +135,11 @@ impl Command {
         };
         let is_over = words.next().is_none() && (fourth.is_none() || matches!(command, Some(Self::Hold(..))));
         let command = command.filter(|_| is_over).ok_or_else(|| {
-            let error = format!("invalid command '{}', use SHOW HELP;", text.trim());
-            ErrorResponse::error(sqlstate::SYNTAX_ERROR, error)
+            let of_pgbouncers = verb.and_then(|verb| absent(verb, second, more));
+            of_pgbouncers.unwrap_or_else(|| {
+                let error = format!("invalid command '{}', use SHOW HELP;", text.trim());
+                ErrorResponse::error(sqlstate::SYNTAX_ERROR, error)
+            })
         })?;
         if command.changes_something() && rights != Rights::All {
             let hint = "Name the user in \"users\" under [admin] in the pool's configuration.";
@@ -130,6 +152,29 @@ impl Command {
     pub(super) fn changes_something(&self) -> bool {
         !matches!(self, Self::Nothing | Self::Set | Self::Show(_))
     }
+}
+
+/// The error for a command of PgBouncer's that is not there, with what to do instead.
+fn absent(verb: &str, second: Option<&str>, more: Option<&str>) -> Option<ErrorResponse> {
+    let (verb, second) = (verb.to_ascii_uppercase(), second.map(str::to_ascii_uppercase));
+    let hint = match (&*verb, second.as_deref(), more) {
+        ("SET", Some(_), _) => "Change the configuration file, and have it read by RELOAD.".to_owned(),
+        ("SUSPEND", None, _) => {
+            "SIGUSR2 has a new process take over without that; PAUSE has clients wait for their servers.".to_owned()
+        }
+        ("SHOW", Some("FDS"), None) => {
+            "SHOW SOCKETS lists the connections; SIGUSR2 hands the sockets that are listened on to a new process."
+                .to_owned()
+        }
+        ("SHOW", Some("MEM"), None) => {
+            let process = std::process::id();
+            format!("There are no such caches: VmRSS in /proc/{process}/status is the memory of the whole process.")
+        }
+        _ => return None,
+    };
+    let name = if verb == "SHOW" { format!("SHOW {}", second.unwrap_or_default()) } else { verb };
+    let error = format!("{name} of PgBouncer's is not supported");
+    Some(ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint))
 }
 
 /// Whether a text is a SET of one of [`IGNORED`].
@@ -185,8 +230,8 @@ fn unquoted(name: &str) -> Option<String> {
 pub(super) fn put_help(out: &mut Vec<u8>) {
     let shown: Vec<_> = SHOWN.iter().map(|(name, _)| name.to_ascii_uppercase()).collect();
     let detail = format!(
-        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tRECONNECT [<db>]\n\tKILL <db>\n\tDRAIN\n\tHOLD <cluster> \
-         [<seconds for transactions> [<seconds in all>]]\n\tRELEASE <cluster>\n\tSHUTDOWN",
+        "\n\tSHOW {}\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\tRECONNECT [<db>]\n\t\
+         WAIT_CLOSE [<db>]\n\tKILL <db>\n\tDRAIN\n\tHOLD <cluster> [<seconds for transactions> [<seconds in all>]]\n\tRELEASE <cluster>\n\tSHUTDOWN",
         shown.join("|")
     );
     put_notice(out, &[(b'M', "Console usage"), (b'D', &*detail)]);
@@ -235,6 +280,10 @@ mod tests {
         assert_eq!(read("kill \"a\"\"b\";"), Some(Command::Kill("a\"b".to_owned())));
         assert_eq!(read("pause \"my db\" ;"), Some(Command::Pause(Some("my db".to_owned()))));
         assert_eq!(read("DRAIN;"), Some(Command::Drain));
+        assert_eq!(
+            (read("wait_close"), read("disable \"a\"")),
+            (Some(Command::WaitClose(None)), Some(Command::Disable("a".to_owned())))
+        );
         let held = |wait, longest| Some(Command::Hold("main".to_owned(), wait, longest));
         assert_eq!((read("hold main"), read("HOLD \"main\" 2.5;")), (held(WAIT, LONGEST), held(2500 * MS, LONGEST)));
         assert_eq!(read("HOLD main 0 60"), held(Duration::ZERO, 60_000 * MS));
@@ -254,8 +303,19 @@ mod tests {
         ] {
             assert_eq!(read(text), None, "{text}");
         }
-        for text in ["kill", "drain a", "pause a b", "show", "show nonsense", "show pools now", "reload it", "select 1"]
-        {
+        for text in [
+            "kill",
+            "enable",
+            "disable a b",
+            "wait_close a b",
+            "drain a",
+            "pause a b",
+            "show",
+            "show nonsense",
+            "show pools now",
+            "reload it",
+            "select 1",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }
@@ -263,7 +323,20 @@ mod tests {
     #[test]
     fn who_may_only_look_changes_nothing() {
         assert!(Command::parse("show stats", Rights::Show).is_ok());
-        for text in ["reload", "pause", "resume a", "reconnect", "kill a", "drain", "shutdown", "hold a", "release a"] {
+        for text in [
+            "reload",
+            "pause",
+            "resume a",
+            "reconnect",
+            "kill a",
+            "drain",
+            "shutdown",
+            "hold a",
+            "release a",
+            "disable a",
+            "enable a",
+            "wait_close",
+        ] {
             assert_eq!(Command::parse(text, Rights::Show).map_err(|error| error.code), Err("42501".into()));
         }
     }

@@ -7,6 +7,7 @@ mod command;
 mod config;
 mod listed;
 mod listens;
+mod names;
 mod nodes;
 mod rows;
 mod statements;
@@ -35,8 +36,9 @@ use crate::{
     log::one_line,
     mailbox::{Mailboxes, Parcel},
     reload::Reloader,
+    resolver::Resolver,
 };
-use cancel::{Cancel, Cancels};
+use cancel::{Cancel, Cancelled, Cancels};
 use clusters::Lengths;
 use command::{Command, Show};
 use listed::Listed;
@@ -46,6 +48,9 @@ use tables::Seen;
 
 /// The interval at which a PAUSE looks whether it is done.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+/// The longest interval at which a WAIT_CLOSE looks: each look lists all connections.
+const LOOKS_AT_CONNECTIONS_EVERY: Duration = Duration::from_millis(500);
 
 /// Time limit for the workers to say what they have.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -58,6 +63,7 @@ pub(crate) struct Console {
     pub(crate) hub: Arc<Hub>,
     pub(crate) mailboxes: Arc<Mailboxes>,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) resolver: Arc<Resolver>,
     pub(crate) listens: Listens,
     pub(crate) epoch: Instant,
     pub(crate) averages: Mutex<Averages>,
@@ -175,6 +181,22 @@ impl Console {
                 self.mailboxes.send_all(|| Mail::End(name.clone()));
                 message::put_command_complete(out, "KILL");
             }
+            Command::Disable(database) => {
+                self.known("disable", Some(&database))?;
+                self.hub.set_disabled(&database, true);
+                message::put_command_complete(out, "DISABLE");
+            }
+            Command::Enable(database) => {
+                // In PgBouncer's words.
+                self.known("disable", Some(&database))?;
+                self.hub.set_disabled(&database, false);
+                message::put_command_complete(out, "ENABLE");
+            }
+            Command::WaitClose(database) => {
+                self.known("wait in", database.as_deref())?;
+                self.wait_close(database.as_deref(), cancel).await?;
+                message::put_command_complete(out, "WAIT_CLOSE");
+            }
             Command::Drain => {
                 self.drain(cancel).await?;
                 message::put_command_complete(out, "DRAIN");
@@ -208,6 +230,11 @@ impl Console {
             Show::Stats => self.seen().stats(),
             Show::StatsTotals => self.seen().stats_totals(),
             Show::StatsAverages => self.seen().stats_averages(),
+            Show::Totals => self.seen().totals(),
+            Show::Sockets => self.listed().await?.sockets(false),
+            Show::ActiveSockets => self.listed().await?.sockets(true),
+            Show::DnsHosts => names::hosts(&self.resolver),
+            Show::DnsZones => names::zones(),
             Show::Lists => self.seen().lists(),
             Show::Users => self.seen().users(),
             Show::Config => self.seen().config(),
@@ -219,7 +246,8 @@ impl Console {
         let snapshot = self.hub.snapshot();
         Seen {
             hub: &self.hub,
-            paused: self.hub.paused(),
+            switched: [self.hub.paused(), self.hub.disabled()].concat(),
+            names: self.resolver.known().len() as u32,
             figures: self.figures(),
             console: snapshot.admin.as_ref().map(|admin| admin.database.clone()).unwrap_or_default(),
             snapshot,
@@ -308,6 +336,27 @@ impl Console {
                 cancelled.error("Clients go on: the PAUSE is taken back.")
             }
         })
+    }
+
+    /// Waits until all servers of a database, or of all, are closed that a RECONNECT or a reload has called in.
+    async fn wait_close(&self, database: Option<&str>, cancel: &Cancel) -> Result<(), ErrorResponse> {
+        let is_meant = |name: &str| database.is_none_or(|database| database == name);
+        let closed = async {
+            let (mut interval, mut were_closed) = (LOOKS_EVERY, false);
+            loop {
+                let servers = self.listed().await?.listing.servers;
+                let are_closed = !servers.iter().any(|server| server.is_called_in && is_meant(&server.database));
+                // One look may miss a server that is being handed from one worker to another.
+                if are_closed && were_closed {
+                    return Ok(());
+                }
+                were_closed = are_closed;
+                tokio::time::sleep(interval).await;
+                interval = if are_closed { LOOKS_EVERY } else { (interval * 2).min(LOOKS_AT_CONNECTIONS_EVERY) };
+            }
+        };
+        let cancelled = |it: Cancelled| it.error("The servers are closed all the same, as their clients let them go.");
+        cancel.or(closed).await.map_err(cancelled)?
     }
 
     /// Has the clients leave, and waits until none is left, or they need not leave any longer.

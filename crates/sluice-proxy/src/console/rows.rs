@@ -83,6 +83,8 @@ pub(super) struct Table {
     texts: &'static [&'static str],
     /// The type of the others.
     numbers: Type,
+    /// Those of them that have eight bytes whatever that is.
+    long: &'static [&'static str],
     rows: Vec<Vec<Value>>,
 }
 
@@ -94,7 +96,22 @@ impl Table {
 
     /// An empty one, whose numbers are of that type.
     pub(super) fn of(columns: &'static [&'static str], texts: &'static [&'static str], numbers: Type) -> Self {
-        Self { columns, texts, numbers, rows: Vec::new() }
+        Self { columns, texts, numbers, long: &[], rows: Vec::new() }
+    }
+
+    /// The same, with these numbers of eight bytes.
+    pub(super) fn with_long(self, long: &'static [&'static str]) -> Self {
+        Self { long, ..self }
+    }
+
+    fn kind(&self, column: &str) -> Type {
+        if self.texts.contains(&column) {
+            Type::Text
+        } else if self.long.contains(&column) {
+            Type::Int8
+        } else {
+            self.numbers
+        }
     }
 
     /// The number of its rows.
@@ -108,12 +125,18 @@ impl Table {
         self.rows.push(row.into());
     }
 
+    /// Adds a row that is put together elsewhere.
+    pub(super) fn append(&mut self, row: Vec<Value>) {
+        debug_assert_eq!(row.len(), self.columns.len(), "a row has all columns");
+        self.rows.push(row);
+    }
+
     /// Appends it to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         framed(out, b'T', |out| {
             out.extend_from_slice(&(self.columns.len() as u16).to_be_bytes());
             for column in self.columns {
-                let kind = if self.texts.contains(column) { Type::Text } else { self.numbers };
+                let kind = self.kind(column);
                 put_cstr(out, column.as_bytes());
                 // Of no table; no modifier; as text.
                 out.extend_from_slice(&[0; 6]);
@@ -126,14 +149,14 @@ impl Table {
         for row in &self.rows {
             framed(out, b'D', |out| {
                 out.extend_from_slice(&(row.len() as u16).to_be_bytes());
-                for value in row {
+                for (column, value) in self.columns.iter().zip(row) {
                     let text = match value {
                         Value::Null => {
                             out.extend_from_slice(&(-1_i32).to_be_bytes());
                             continue;
                         }
                         Value::Text(text) => text.clone(),
-                        Value::Number(number) => self.numbers.show(*number),
+                        Value::Number(number) => self.kind(column).show(*number),
                     };
                     out.extend_from_slice(&(text.len() as u32).to_be_bytes());
                     out.extend_from_slice(text.as_bytes());

@@ -29,8 +29,8 @@ const OWN_MODE: &str = "statement";
 /// Everything that there is to show.
 pub(super) struct Seen<'a> {
     pub(super) hub: &'a Hub,
-    /// The databases that were paused by their names.
-    pub(super) paused: Vec<String>,
+    /// The databases that were paused or disabled by their names.
+    pub(super) switched: Vec<String>,
     pub(super) figures: Figures,
     /// The console's own database.
     pub(super) console: String,
@@ -38,6 +38,8 @@ pub(super) struct Seen<'a> {
     /// The settings of pools whose databases have none of their own.
     pub(super) pool: PoolSettings,
     pub(super) listens: &'a Listens,
+    /// The number of servers' names.
+    pub(super) names: u32,
     /// The figures at both ends of the last interval, and its length in seconds.
     pub(super) averages: Option<(Arc<Figures>, Arc<Figures>, u64)>,
 }
@@ -55,7 +57,20 @@ impl Seen<'_> {
     }
 
     pub(super) fn stats_averages(&self) -> Table {
-        self.stats_brief(|name, _| self.averages(name))
+        self.stats_brief(|name, _| self.averages(|figures| totals_of(figures, name)))
+    }
+
+    /// The totals of all databases together, and their averages.
+    pub(super) fn totals(&self) -> Table {
+        const NAMES: [&str; 7] =
+            ["xact_count", "query_count", "client_bytes", "server_bytes", "xact_time", "query_time", "wait_time"];
+        let mut table = Table::of(&["name", "value"], &["name"], Type::Numeric);
+        for (prefix, values) in [("total", all_totals(&self.figures)), ("avg", self.averages(all_totals))] {
+            for (name, value) in NAMES.into_iter().zip(values) {
+                table.push([format!("{prefix}_{name}").into(), value.into()]);
+            }
+        }
+        table
     }
 
     /// A database's sums each, the console's among them.
@@ -84,12 +99,12 @@ impl Seen<'_> {
         table
     }
 
-    /// The databases that have entries, and those that the entry `"*"` serves or that are paused.
+    /// The databases that have entries, and those that the entry `"*"` serves or that are paused or disabled.
     fn named_databases(&self) -> Vec<(&str, &Database)> {
         let entries = &self.snapshot.databases;
         let mut all: Vec<_> = entries.iter().map(|database| (name_of(database), &**database)).collect();
         let in_use = self.figures.pools.iter().map(|pool| pool.database.as_str());
-        let others: BTreeSet<_> = in_use.chain(self.paused.iter().map(String::as_str)).collect();
+        let others: BTreeSet<_> = in_use.chain(self.switched.iter().map(String::as_str)).collect();
         let has_entry = |name: &str| entries.iter().any(|entry| entry.name.as_deref() == Some(name));
         let others = others.into_iter().filter(|name| !has_entry(name));
         all.extend(others.filter_map(|name| Some((name, &**self.snapshot.database(name)?))));
@@ -131,7 +146,7 @@ impl Seen<'_> {
                 database.servers.unwrap_or_default().into(),
                 open.into(),
                 u32::from(self.hub.is_paused(name)).into(),
-                0_u32.into(),
+                u32::from(self.hub.is_disabled(name)).into(),
             ]);
         }
         table.push(self.own_database());
@@ -224,18 +239,18 @@ impl Seen<'_> {
         let mut table = Table::of(&COLUMNS, &["database"], Type::Numeric);
         for (name, sums) in self.sums() {
             let [a, b, c, d, e, f, g] = totals(&sums).map(Value::from);
-            let [h, i, j, k, l, m, n] = self.averages(name).map(Value::from);
+            let averages = self.averages(|figures| totals_of(figures, name));
+            let [h, i, j, k, l, m, n] = averages.map(Value::from);
             table.push([name.into(), a, b, c, d, e, f, g, h, i, j, k, l, m, n]);
         }
         table
     }
 
-    /// A database's averages over the last interval: a second's transactions, queries and bytes; microseconds of a
+    /// The averages of these totals over the last interval: a second's transactions, queries and bytes; microseconds of a
     /// transaction, of a query, and of waits in a second.
-    fn averages(&self, name: &str) -> [u64; 7] {
+    fn averages(&self, of: impl Fn(&Figures) -> [u64; 7]) -> [u64; 7] {
         let Some((begin, end, seconds)) = &self.averages else { return [0; 7] };
-        let at = |figures: &Figures| totals(&sums(figures).get(name).copied().unwrap_or_default());
-        let (begin, end) = (at(begin), at(end));
+        let (begin, end) = (of(begin), of(end));
         let [transactions, queries, received, sent, transaction_time, query_time, wait_time] =
             std::array::from_fn(|i| end[i].saturating_sub(begin[i]));
         let each = |time: u64, count: u64| time.checked_div(count).unwrap_or_default();
@@ -262,7 +277,7 @@ impl Seen<'_> {
             ("login_clients", connections.saturating_sub(*clients)),
             ("free_servers", 0),
             ("used_servers", *servers),
-            ("dns_names", 0),
+            ("dns_names", self.names),
             ("dns_zones", 0),
             ("dns_queries", 0),
             ("dns_pending", 0),
@@ -350,6 +365,16 @@ fn totals(Sums { counted, waited }: &Sums) -> [u64; 7] {
         micros(counted.queries.sum),
         micros(*waited),
     ]
+}
+
+/// The totals of one database.
+fn totals_of(figures: &Figures, name: &str) -> [u64; 7] {
+    totals(&sums(figures).get(name).copied().unwrap_or_default())
+}
+
+/// The totals of all databases together.
+fn all_totals(figures: &Figures) -> [u64; 7] {
+    sums(figures).values().map(totals).fold([0; 7], |all, its| std::array::from_fn(|i| all[i] + its[i]))
 }
 
 fn name_of(database: &Database) -> &str {

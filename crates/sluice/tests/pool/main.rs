@@ -34,6 +34,7 @@ mod server_auth;
 mod sessions;
 mod statements;
 mod storms;
+mod switching;
 mod systemd;
 mod tls;
 mod top;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// The place where Debian puts it.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// A PgBouncer whose console everybody may use, before no server. It ends with this value.
+/// A PgBouncer whose console everybody may use, before no server, with a database "named". It ends with this value.
 pub(crate) struct PgBouncer {
     pub(crate) address: SocketAddr,
     process: Child,
@@ -32,8 +32,8 @@ impl PgBouncer {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let file = dir.path().join("pgbouncer.ini");
         let text = format!(
-            "[databases]\n* = host=/nowhere\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
-             unix_socket_dir =\nauth_type = any\nadmin_users = boss\n",
+            "[databases]\nnamed = host=/nowhere user=app\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+             listen_port = {}\nunix_socket_dir =\nauth_type = any\nadmin_users = boss\n",
             address.port()
         );
         fs::write(&file, text).unwrap();
