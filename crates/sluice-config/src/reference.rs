@@ -29,7 +29,8 @@ const INTRODUCTION: &str = "\
 
 It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
 more, and by part, as in `RUST_LOG=warn,sluice::stats=info`. `sluice serve --log-format json`, or `SLUICE_LOG_FORMAT=json`
-in the environment, makes each line of a running pool a JSON object; startup errors are always plain text.
+in the environment, makes each line of a running pool a JSON object. Startup errors are always plain text, but for those
+of a new process that is to take over from a running one: that one's log has them.
 
 ## The admin console
 
@@ -40,9 +41,9 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `SHOW DATABASES`, `POOLS`, `STATS`, `STATS_TOTALS`, `STATS_AVERAGES`, `TOTALS`, `LISTS`, `USERS`, `CONFIG`, `VERSION` | the columns of PgBouncer 1.18, and their types: a number that does not fit an `int4` is shown as the largest one. Times are in microseconds, and averages over the last whole minute. What the pool answers without a server is no query (a BEGIN, up to the statement after it), and the wait for a server is no part of a query's time, unlike PgBouncer, which includes it |
 | `SHOW CONFIG` | settings of the whole pool under PgBouncer's names, with Sluice's values and defaults (times in seconds, 0 where there is no limit), and whether a reload changes them. `pool_mode`, `default_pool_size`, `query_wait_timeout` and the like are those of [`[pool]`](#pool); `SHOW DATABASES` has a `pool_mode` where a database has another one. `server_login_retry` is `backoff_max`, `max_prepared_statements` is `prepared_per_server`; `max_db_connections` is always 0, since only databases have such a limit (`max_connections` of `SHOW DATABASES`) |
 | `SHOW CLIENTS`, `SHOW SERVERS` | each client and each server connection, with PgBouncer's columns: `ptr` is its own name, `link` that of the server or the client it has, `remote_pid` the process number of a server, or the one that a client was told, `local_addr` and `local_port` this side's of the connection. A server that is being put in order for the next client is `tested` |
-| `SHOW NODES` | the nodes of clusters that have readers, as they were seen last: role, timeline, how far they are behind, the `databases` whose readers go there, and why others' do not (`unfit`) |
 | `SHOW SOCKETS`, `SHOW ACTIVE_SOCKETS` | clients and servers together, with PgBouncer's columns and states (`cl_active`, `sv_idle`, …); those alone that have not been sent all that is for them, in `send_avail` bytes. The other columns on buffers are always 0. Clients that are logging in are not listed |
 | `SHOW DNS_HOSTS`, `SHOW DNS_ZONES` | the host names of servers with their addresses (none where the name did not resolve) and the seconds until all are resolved again; of zones there are none |
+| `SHOW NODES` | the nodes of clusters that have readers, as they were seen last: role, timeline, how far they are behind, the `databases` whose readers go there, and why others' do not (`unfit`) |
 | `SHOW CLUSTERS` | each cluster with its primary and what is held: `held_us` is the length of the hold that is under way, or of the last one, `hold_ended` the way in which that ended, `sv_busy` the transactions that are open |
 | `SHOW WAITS` | the clients that wait for a server, the one that comes next first |
 | `SHOW STATEMENTS` | the statements that clients share (prepared ones, and unnamed ones that come again): how often each was run, the rows that it gave or changed, the time that servers took, and that for which clients waited for a server to run it on first; in microseconds, those that have taken most first. Of each text the first 2 kB are shown, with `?` for each constant and without comments, as in the log of slow ones, and what stands after a string with a backslash is left out (`…`); statements that are the same then are counted as one. Answers to a pipeline may come together: its first statement has all of their time then. What is run by a portal with a name is not counted, nor by the simple protocol, nor the first use of an unnamed statement. A pool keeps some 8,000 texts; those that no client holds and nobody has used for longest go first, with their counts |
@@ -52,10 +53,10 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `RELOAD` | as SIGHUP; an error says what is wrong |
 | `PAUSE [db]` | no server is given out; answers when the transactions under way have ended and all servers are closed. Clients wait meanwhile, and no `wait_timeout` counts. In session mode that takes until they leave. A cancel of that wait (Ctrl-C in `psql`) takes the command back, as `RESUME` in another session does: clients go on |
 | `RESUME [db]` | ends a pause: that of a database which was paused by its name, or all of them; an error where there is none |
-| `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
 | `DISABLE db`, `ENABLE db` | no new client is let in to a database (55000), also not behind a reload; those that it has stay. Or again |
-| `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same; a cancel of the wait takes it back. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
+| `RECONNECT [db]` | each server is closed when it falls idle, and others are opened as they are needed |
 | `WAIT_CLOSE [db]` | answers when all servers of a database, or of all, are closed that a `RECONNECT` or a reload has called in. It may take until the clients leave that keep them. A cancel ends the wait, and nothing else |
+| `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same; a cancel of the wait takes it back. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
 | `RELEASE cluster` | ends a hold |
 | `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left; `RESUME` ends it, and so does a cancel of the wait. For taking this process out of a balancer |
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |

@@ -30,6 +30,10 @@ pub(crate) const PREDECESSOR: &str = "SLUICE_PREDECESSOR";
 /// that does not know it leaves it alone.
 pub(crate) const SEED: &str = "SLUICE_SEED_FD";
 
+/// The variable by which it says that it hears why this process fails, and tells that in its own log: a version that does
+/// not set it leaves that to this one.
+pub(crate) const HEARS_REASONS: &str = "SLUICE_HEARS_REASONS";
+
 /// The name of the channel to a predecessor among the descriptors.
 pub(crate) const CHANNEL: &str = "predecessor";
 
@@ -68,6 +72,8 @@ pub struct Predecessor {
     pub pid: u32,
     /// The way to it: see [`crate::successor`].
     pub(crate) channel: UnixStream,
+    /// Whether it hears why this process fails.
+    pub(crate) hears_reasons: bool,
 }
 
 /// The seed of the challenges of users that do not exist. Whoever knows it can tell who does.
@@ -126,7 +132,9 @@ impl Inherited {
             let fd = passed::take(number).ok_or_else(|| failed("is not open: LISTEN_FDS says more than there are"))?;
             match &said {
                 Some((pid, _)) if name == CHANNEL => {
-                    inherited.predecessor = Some(Predecessor { pid: *pid, channel: UnixStream::from(fd) });
+                    let hears_reasons = env::var_os(HEARS_REASONS).is_some();
+                    inherited.predecessor =
+                        Some(Predecessor { pid: *pid, channel: UnixStream::from(fd), hears_reasons });
                 }
                 _ => inherited.listeners.push(check(fd, Kind::of(&name, said.is_some())).map_err(failed)?),
             }

@@ -9,6 +9,8 @@
 //! hears cancels that the new one passes on, until its last client has left
 //! ```
 //!
+//! A new process that can't start says "failed" in place of "ready", and why: the log is that of the old one, in its form.
+//!
 //! The words go by a pair of sockets. Its other end closed means that the other process is gone.
 
 use std::{
@@ -33,12 +35,21 @@ use command_fds::{CommandFdExt, FdMapping};
 use thiserror::Error;
 
 use crate::{
-    inherited::{CHANNEL, MockSeed, PREDECESSOR, Predecessor, SEED},
+    inherited::{CHANNEL, HEARS_REASONS, MockSeed, PREDECESSOR, Predecessor, SEED},
     net::passed,
 };
 
 /// The word of a process that listens.
 const READY: &[u8; 6] = b"ready\n";
+
+/// The word of a process that can't start, behind which stands why. It is as long as the other.
+const FAILED: &[u8; 6] = b"failed";
+
+/// The length of a reason, at most.
+const REASON_BYTES_MAX: u64 = 64 * 1024;
+
+/// Time for a reason: it stands behind the word.
+const REASON_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The answer: from now on it is alone.
 const GO: &[u8; 3] = b"go\n";
@@ -66,6 +77,9 @@ pub enum NotReady {
     /// It has ended.
     #[error("it ended with {0} before it was ready; its own words stand above")]
     Ended(ExitStatus),
+    /// It can't start, and says why.
+    #[error("it ended with {0} before it was ready: {1}")]
+    Refused(ExitStatus, String),
     /// It takes too long.
     #[error("it was not ready after {0:?}, and was ended")]
     Late(Duration),
@@ -113,6 +127,7 @@ impl Successor {
         command.fd_mappings(mappings).map_err(io::Error::other)?;
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
         command.env(SEED, seed_number.to_string());
+        command.env(HEARS_REASONS, "yes");
         command.env(PREDECESSOR, format!("{} {}", std::process::id(), bequest.cancels.display()));
         // They name this process.
         command.env_remove("LISTEN_PID").env_remove("WATCHDOG_PID");
@@ -132,7 +147,14 @@ impl Successor {
 
     /// Waits until it listens. One that does not in that time is ended.
     pub fn wait_until_ready(&mut self, within: Duration) -> Result<(), NotReady> {
-        let Err(error) = self.hear_ready(within) else { return Ok(()) };
+        let error = match self.hear_ready(within) {
+            Ok(None) => return Ok(()),
+            Ok(Some(reason)) => {
+                let ended = self.wait_for_end();
+                return Err(ended.map_or_else(NotReady::Failed, |status| NotReady::Refused(status, reason)));
+            }
+            Err(error) => error,
+        };
         if self.is_given_up.load(Ordering::Acquire) {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -160,9 +182,22 @@ impl Successor {
         self.child.wait()
     }
 
-    fn hear_ready(&mut self, within: Duration) -> io::Result<()> {
+    /// Hears whether it is ready; if it can't start, why.
+    fn hear_ready(&mut self, within: Duration) -> io::Result<Option<String>> {
         self.channel.set_read_timeout(Some(within))?;
-        hear(&mut self.channel, READY)
+        let mut heard = [0; READY.len()];
+        self.channel.read_exact(&mut heard)?;
+        match &heard {
+            READY => Ok(None),
+            FAILED => {
+                self.channel.set_read_timeout(Some(REASON_TIME_MAX))?;
+                let mut reason = Vec::new();
+                // What has come is what there is.
+                let _ = (&mut self.channel).take(REASON_BYTES_MAX).read_to_end(&mut reason);
+                Ok(Some(String::from_utf8_lossy(&reason).into_owned()))
+            }
+            _ => Err(unheard_of()),
+        }
     }
 
     /// Whether it has ended. Asked now and then, so that its last trace goes away with it.
@@ -198,6 +233,19 @@ impl Predecessor {
         self.channel.set_nonblocking(true)
     }
 
+    /// Says why this process does not take over, if that one hears it; `false` if it does not, and somebody else has to be
+    /// told.
+    pub fn tell_failure(&mut self, reason: &str) -> bool {
+        let told = [FAILED, reason.as_bytes()].concat();
+        // It may be gone, or busy: then nobody waits for it here.
+        let tell = |channel: &mut UnixStream| {
+            channel.set_write_timeout(Some(REASON_TIME_MAX))?;
+            channel.write_all(&told)?;
+            channel.shutdown(Shutdown::Write)
+        };
+        self.hears_reasons && tell(&mut self.channel).is_ok()
+    }
+
     /// Whether it has ended, once this process has taken over.
     pub fn is_gone(&mut self) -> bool {
         match self.channel.read(&mut [0]) {
@@ -210,5 +258,9 @@ impl Predecessor {
 fn hear<const N: usize>(channel: &mut UnixStream, word: &[u8; N]) -> io::Result<()> {
     let mut heard = [0; N];
     channel.read_exact(&mut heard)?;
-    if heard == *word { Ok(()) } else { Err(io::Error::other("it says something else than this version would")) }
+    if heard == *word { Ok(()) } else { Err(unheard_of()) }
+}
+
+fn unheard_of() -> io::Error {
+    io::Error::other("it says something else than this version would")
 }

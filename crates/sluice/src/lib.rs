@@ -114,6 +114,7 @@ pub fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<serve::Told>() => ExitCode::FAILURE,
         Err(error) => {
             say_aside!("sluice: {error}");
             ExitCode::FAILURE

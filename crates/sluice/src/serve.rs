@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use sluice_proxy::{GivesUp, Inherited, Predecessor, Pulse, Service, Successor};
+use thiserror::Error;
 
 use crate::{
     signals::{Signals, Wake},
@@ -19,6 +20,11 @@ use crate::{
 
 /// The interval at which a process that was taken over from looks whether its clients have left.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// The end of a process whose reason the log has already: there is no more to say.
+#[derive(Debug, Error)]
+#[error("the log says why")]
+pub(crate) struct Told;
 
 /// A running pool.
 pub(crate) struct Pool {
@@ -85,14 +91,16 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
     let signals = Signals::install()?;
     let program = Program::of_this_process().map_err(|error| anyhow!("can't tell this program's path: {error}"))?;
     let mut predecessor = inherited.take_predecessor();
-    let mut pool = Pool::start_with(path, inherited)?;
+    let mut pool = Pool::start_with(path, inherited).map_err(|error| told(error, predecessor.as_mut()))?;
     pool.log_addresses();
     // There are clients from now on, who are to be sent away in order.
     signals.running();
     if let Some(predecessor) = &mut predecessor {
         let pid = predecessor.pid;
-        let failed = |error| anyhow!("process {pid} does not hand over, and this one ends: {error}");
-        predecessor.take_over().map_err(failed)?;
+        if let Err(error) = predecessor.take_over() {
+            tracing::error!("process {pid} does not hand over, and this one ends: {error}");
+            return Err(Told.into());
+        }
         pool.service.took_over();
         tracing::info!("taken over from process {pid}");
     }
@@ -116,6 +124,14 @@ pub(crate) fn serve(path: &Path) -> Result<()> {
         signals.end();
     });
     Ok(())
+}
+
+/// Tells a predecessor why this process can't start, which has it in its log: that may be of JSON.
+fn told(error: anyhow::Error, predecessor: Option<&mut Predecessor>) -> anyhow::Error {
+    match predecessor.is_some_and(|predecessor| predecessor.tell_failure(&error.to_string())) {
+        true => Told.into(),
+        false => error,
+    }
 }
 
 /// The reason for the end.

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use sluice_testkit::{
     Auth, Case, PoolConfig, Raw, Script, TestPool, TestServer, eventually, matrix, port::free_port, proc,
     raw::transcript,
@@ -24,6 +25,7 @@ matrix!(transaction:
     a_cancel_finds_its_client_in_an_old_process,
     after_its_time_the_old_process_shuts_down,
     a_new_process_that_fails_changes_nothing,
+    a_new_process_that_fails_says_why_in_a_log_of_json,
     the_new_process_goes_by_the_new_configuration,
     nobody_waits_where_nobody_listens,
     a_made_up_user_is_asked_the_same_by_the_new_process,
@@ -183,6 +185,20 @@ fn a_new_process_that_fails_changes_nothing(case: Case) {
     let old = pool.upgrade().unwrap();
     drop(client);
     eventually("the old process ends", || !proc::is_alive(old));
+}
+
+fn a_new_process_that_fails_says_why_in_a_log_of_json(case: Case) {
+    let pool = config(case).size(2).start_with(&[("SLUICE_LOG_FORMAT", "json")], Vec::new());
+    pool.write(&config(case).size(2).limit("clients = \"many\""));
+    let before = pool.log().len();
+    pool.signal(proc::Kind::SIGUSR2);
+    eventually("a word on the upgrade", || pool.log()[before..].contains("this one goes on as before"));
+    let log = pool.log();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let failure = lines.iter().find(|line| line["level"] == "ERROR").unwrap();
+    let message = failure["message"].as_str().unwrap();
+    assert!(message.contains("does not take over: it ended with exit status: 1 before it was ready"), "{message}");
+    assert!(message.contains("limits.clients: a whole number was expected"), "{message}");
 }
 
 fn the_new_process_goes_by_the_new_configuration(case: Case) {
