@@ -253,7 +253,7 @@ impl Conversion {
                     self.note(entry, why)
                 }
                 Some(Counterpart::Missing(_)) => {}
-                None => self.note(entry, "not known: PgBouncer 1.24 has no such setting"),
+                None => self.note(entry, "not known: PgBouncer 1.26 has no such setting"),
             },
         }
     }
@@ -299,6 +299,7 @@ impl Conversion {
         for (key, text) in &parts {
             match key.as_str() {
                 key if is_that_of_all(key, text) => {}
+                "target_session_attrs" if text == "any" => {}
                 "host" if text.contains(',') => {
                     let first = text.split(',').next().unwrap_or_default();
                     database.insert("host", value(first));
@@ -319,7 +320,7 @@ impl Conversion {
                 }
                 "pool_size" => put(&mut pool, "size", self.size(entry, key, text)),
                 "min_pool_size" => put(&mut pool, "min", self.size(entry, key, text)),
-                "pool_mode" | "server_lifetime" => {
+                "pool_mode" | "server_lifetime" | "query_wait_timeout" => {
                     let Some(Counterpart::Key(_, name, kind)) = counterpart(key) else { continue };
                     if let Some(converted) = self.value(entry, key, &kind, text) {
                         pool.insert(name, converted.into());
@@ -341,6 +342,11 @@ impl Conversion {
                     let why = match (key, counterpart(key)) {
                         ("reserve_pool", _) => "there is no reserve: make the pool larger",
                         ("connect_query", _) => "has no counterpart",
+                        ("load_balance_hosts", _) => "has no counterpart: one host is taken",
+                        ("target_session_attrs", _) => {
+                            "is for clusters here: name one in cluster, and its primary is followed; with \
+                             target_session_attrs its standbys are read from"
+                        }
                         (_, Some(Counterpart::Missing(why) | Counterpart::Unneeded(why))) => why,
                         (_, Some(Counterpart::Mostly(why, _))) => why,
                         (_, Some(Counterpart::Key(..))) => "is not for single databases",
@@ -497,8 +503,9 @@ fn is_that_of_all(key: &str, text: &str) -> bool {
     let is_unset = |number: f64| match key {
         "max_db_connections" | "max_db_client_connections" => number <= 0.0,
         "server_lifetime" => number == 0.0,
+        "query_wait_timeout" => number < 0.0,
         // Here 0 is none, which is all that there is.
-        "reserve_pool" => number <= 0.0,
+        "reserve_pool" | "reserve_pool_size" => number <= 0.0,
         _ => false,
     };
     text.parse().is_ok_and(is_unset)

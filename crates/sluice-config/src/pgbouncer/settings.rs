@@ -1,4 +1,4 @@
-//! PgBouncer's settings, up to 1.24, and the fate of each.
+//! PgBouncer's settings, up to 1.26, and the fate of each.
 
 use std::time::Duration;
 
@@ -184,7 +184,8 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         | "tcp_keepidle"
         | "tcp_keepintvl"
         | "scram_iterations"
-        | "autodb_idle_timeout" => Unneeded("Sluice chooses by itself"),
+        | "autodb_idle_timeout"
+        | "pool_idle_timeout" => Unneeded("Sluice chooses by itself"),
         "unix_socket_mode" | "unix_socket_group" => Missing(
             "the socket is open to all local users: have unix_socket_dir name a folder that only the right ones may enter",
         ),
@@ -202,6 +203,10 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "transaction_timeout" => {
             Missing("not there: set transaction_timeout for the role by ALTER ROLE … SET (PostgreSQL 17 and later)")
         }
+        "query_wait_notify" => {
+            Missing("not there: clients are not told that they wait; SHOW WAITS at the console says who does")
+        }
+        "login_notify_message" => Missing("not there: clients get no message of the pool's own at their log-in"),
         "cancel_wait_timeout" => Unneeded("a cancel waits for no place in a pool"),
         "auth_hba_file" => Key("auth", "hba_file", Text),
         "auth_ident_file" => Key("auth", "ident_file", Text),
@@ -214,4 +219,39 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "client_tls_dheparams" => Unneeded(SAFE_TLS),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The settings of `[pgbouncer]` that PgBouncer's documentation has, at 1.26, in the order of the alphabet.
+    const DOCUMENTED: &str = "admin_users application_name_add_host auth_dbname auth_file auth_hba_file auth_ident_file \
+        auth_ldap_options auth_query auth_type auth_user autodb_idle_timeout cancel_wait_timeout client_idle_timeout \
+        client_login_timeout client_tls13_ciphers client_tls_ca_file client_tls_cert_file client_tls_ciphers \
+        client_tls_dheparams client_tls_ecdhcurve client_tls_key_file client_tls_protocols client_tls_sslmode conffile \
+        default_pool_size disable_pqexec dns_max_ttl dns_nxdomain_ttl dns_zone_check_period idle_transaction_timeout \
+        ignore_startup_parameters job_name listen_addr listen_backlog listen_port log_connections log_disconnections \
+        log_pooler_errors log_stats logfile login_notify_message max_client_conn max_db_client_connections \
+        max_db_connections max_packet_size max_prepared_statements max_user_client_connections max_user_connections \
+        min_pool_size peer_id pidfile pkt_buf pool_idle_timeout pool_mode query_timeout query_wait_notify \
+        query_wait_timeout reserve_pool_size reserve_pool_timeout resolv_conf sbuf_loopcnt scram_iterations \
+        server_check_delay server_check_query server_connect_timeout server_fast_close server_idle_timeout \
+        server_lifetime server_login_retry server_reset_query server_reset_query_always server_round_robin \
+        server_tls13_ciphers server_tls_ca_file server_tls_cert_file server_tls_ciphers server_tls_key_file \
+        server_tls_protocols server_tls_sslmode service_name so_reuseport stats_period stats_users suspend_timeout syslog \
+        syslog_facility syslog_ident tcp_defer_accept tcp_keepalive tcp_keepcnt tcp_keepidle tcp_keepintvl \
+        tcp_socket_buffer tcp_user_timeout track_extra_parameters transaction_timeout unix_socket_dir \
+        unix_socket_group unix_socket_mode user verbose";
+
+    #[test]
+    fn each_documented_setting_is_known() {
+        // These are looked at together with others.
+        let apart = ["auth_query", "auth_type", "listen_addr", "listen_port"];
+        let ends = ["_tls_sslmode", "_tls_cert_file", "_tls_key_file", "_tls_ca_file"];
+        let of_tls = |key: &str| ends.iter().any(|end| key.ends_with(end));
+        for key in DOCUMENTED.split_whitespace() {
+            assert!(apart.contains(&key) || of_tls(key) || counterpart(key).is_some(), "{key}");
+        }
+    }
 }

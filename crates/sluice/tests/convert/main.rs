@@ -4,6 +4,7 @@
 
 mod noticed;
 mod random;
+mod upstream;
 mod widened;
 
 use std::{
