@@ -22,12 +22,13 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
     lines.chain(sources.flat_map(|(place, text)| check_length(&place, &text))).collect()
 }
 
-/// Tables and addresses can't be broken, and what stands in a block is shown as it is.
+/// Tables and addresses can't be broken, nor can a line that is one word; what stands in a block is shown as it is.
 fn check_document(place: &str, text: &str) -> Vec<Finding> {
     let (mut is_block, mut findings) = (false, Vec::new());
     for (at, line) in text.lines().enumerate() {
         is_block ^= line.trim_start().starts_with("```");
-        let is_whole = is_block || line.starts_with(['|', '<']) || line.contains("](");
+        let words = line.trim_start().trim_start_matches(['-', '>']).split_whitespace().count();
+        let is_whole = is_block || line.starts_with(['|', '<']) || words < 2;
         if !is_whole && line.chars().count() > LINE_CHARS_MAX {
             let what = format!("longer than {LINE_CHARS_MAX} characters; break the line");
             findings.push(Finding { place: format!("{place}:{}", at + 1), what });
@@ -54,6 +55,10 @@ mod tests {
         assert_eq!(of(long.clone()), 1);
         assert_eq!([of(format!("| {long} |")), of(format!("```\n{long}\n```")), of("short".to_owned())], [0; 3]);
         assert_eq!(of(format!("```\n{long}\n```\n{long}")), 1);
+        // A link is no reason for the words around it.
+        assert_eq!(of(format!("{long}[here](there.md)")), 1);
+        let link = format!("[here]({}.md)", "there".repeat(30));
+        assert_eq!([of(link.clone()), of(format!("  - {link}")), of(format!("see {link}"))], [0, 0, 1]);
     }
 
     #[test]
