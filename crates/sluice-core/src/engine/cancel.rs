@@ -33,6 +33,16 @@ const TURN_BITS: u32 = 4;
 /// PostgreSQL ignores a cancel that finds the server still without a query.
 const HELD_TIME: Duration = Duration::from_millis(2);
 
+/// The time from when a client's query has been sent within which the server may not have read it: a cancel that is sent by
+/// then, and brings no answer, is sent again.
+const UNREAD_TIME: Duration = Duration::from_millis(20);
+
+/// The time that a server has to answer such a cancel before the next one, and twice as long each time.
+const ANSWER_TIME: Duration = Duration::from_millis(10);
+
+/// The number of times that a cancel is sent again.
+const REPEATS_MAX: u32 = 4;
+
 /// A CancelRequest on its way to a server.
 #[derive(Debug)]
 pub(super) struct Canceller {
@@ -44,6 +54,10 @@ pub(super) struct Canceller {
     server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
+    /// The time at which the message was sent that it may have overtaken; it is sent again for that only.
+    overtakes: Option<Time>,
+    /// The number of times that it has been sent again.
+    repeats: u32,
     /// The clients that asked for it, and are told that it has been delivered by the end of their connections.
     askers: Vec<ClientRef>,
 }
@@ -119,15 +133,19 @@ impl Engine {
             return self.cancel_elsewhere(now, process_id, &key, asker, io);
         }
         let asked = self.cancel_running(now, id, io);
-        let Some(asker) = asker else { return };
-        let askers = match asked {
+        self.have_wait(asked, asker);
+    }
+
+    /// Has those who asked for a cancel wait until it is delivered.
+    fn have_wait(&mut self, asked: Option<Asked>, askers: impl IntoIterator<Item = ClientRef>) {
+        let waiting = match asked {
             Some(Asked::Sent(id)) => self.cancels.get_mut(id).map(|canceller| &mut canceller.askers),
             Some(Asked::Held(id)) => self.servers.get_mut(id).map(|server| &mut server.cancels.askers),
             None => None,
         };
-        match askers {
-            Some(askers) => askers.push(asker),
-            None => self.cancel_answered(now, asker, io),
+        match waiting {
+            Some(waiting) => waiting.extend(askers),
+            None => self.todo.extend(askers.into_iter().map(Todo::Cancelled)),
         }
     }
 
@@ -144,7 +162,8 @@ impl Engine {
         let mut request = Vec::new();
         startup::put_cancel(&mut request, process_id, key);
         let (deadline, askers) = (now + SETTLE_TIMEOUT, asker.into_iter().collect());
-        let canceller = Canceller { conn: None, tls: None, server: None, request, deadline, askers };
+        let canceller =
+            Canceller { conn: None, tls: None, server: None, request, deadline, overtakes: None, repeats: 0, askers };
         let id = self.cancels.insert(canceller);
         self.cancels[id].conn = Some(io.connect(Owner::Cancel(id), address));
         self.timers.push(deadline, Timer::Cancel(id));
@@ -176,8 +195,10 @@ impl Engine {
                 let is_for_something = !client.pending.is_empty() || self.servers.get(id).is_some_and(has_sent);
                 return is_for_something.then(|| self.send_cancel(now, id, io)).flatten();
             }
-            Link::Waiting(_) | Link::Server(_) => {
-                // The query has not begun: it is taken out of what the client has sent.
+            Link::Waiting(_) | Link::Coming | Link::Server(_) => {
+                // The query has not begun: it is taken out of what the client has sent. A server that is on its way by
+                // then finds what the client sends next, or nothing, and goes back.
+                let mut is_coming = session.link == Link::Coming;
                 let request = first_request(&client.pending);
                 if request.bytes == 0 {
                     return None;
@@ -189,11 +210,13 @@ impl Engine {
                             self.todo.push_back(Todo::Settle(id));
                         }
                     }
-                    Link::Waiting(ticket) if session.pool.state().leave(ticket) => {}
-                    _ => return None,
+                    Link::Waiting(ticket) => is_coming = !session.pool.state().leave(ticket),
+                    Link::None | Link::Coming => {}
                 }
-                session.link = Link::None;
-                session.come_home();
+                if !is_coming {
+                    session.link = Link::None;
+                    session.come_home();
+                }
                 let here = request.bytes.min(client.pending.len());
                 client.pending.drain(..here);
                 if here < request.bytes {
@@ -211,7 +234,7 @@ impl Engine {
                 }
                 self.todo.push_back(Todo::Input(id));
             }
-            Link::None | Link::Coming => {}
+            Link::None => {}
         }
         None
     }
@@ -240,19 +263,24 @@ impl Engine {
         server.cancels.sent();
         let askers = std::mem::take(&mut server.cancels.askers);
         let tls = self.cancel_encryption(id);
-        Some(self.cancels.insert(Canceller { conn: None, tls, server: Some(id), request, deadline: due, askers }))
+        let (server, deadline) = (Some(id), due);
+        let canceller = Canceller { conn: None, tls, server, request, deadline, overtakes: None, repeats: 0, askers };
+        Some(self.cancels.insert(canceller))
     }
 
     fn start_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
         let Some(canceller) = self.cancels.get_mut(id) else { return };
         let Some(server) = canceller.server.and_then(|server| self.servers.get(server)) else { return };
+        let may_overtake = |sent_at: &Time| canceller.overtakes.is_some() || now < *sent_at + UNREAD_TIME;
+        let overtakes = unread_since(server).filter(may_overtake);
+        canceller.overtakes = overtakes;
         canceller.conn = Some(io.connect(Owner::Cancel(id), &server.pool.upstream.address));
         canceller.deadline = now + SETTLE_TIMEOUT;
         self.timers.push(canceller.deadline, Timer::Cancel(id));
     }
 
-    /// Sends a server the CancelRequest that has waited for what Sluice itself did there, unless its client, if there was
-    /// one, has it no more.
+    /// Sends a server the CancelRequest that has waited for what Sluice itself did there. Where its client, if there was
+    /// one, has it no more, what that has sent meanwhile is cancelled wherever it is.
     pub(super) fn send_held_cancel(&mut self, now: Time, id: ServerId, client: Option<ClientId>, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
         let is_held_by = match server.role {
@@ -261,7 +289,8 @@ impl Engine {
         };
         if is_held_by != client || !has_something(server) {
             let askers = std::mem::take(&mut server.cancels.askers);
-            self.todo.extend(askers.into_iter().map(Todo::Cancelled));
+            let asked = client.filter(|_| is_held_by != client).and_then(|id| self.cancel_running(now, id, io));
+            self.have_wait(asked, askers);
         } else if client.is_none() {
             self.send_cancel(now, id, io);
         } else if let Some(cancel) = self.new_cancel(id, now + HELD_TIME) {
@@ -282,6 +311,9 @@ impl Engine {
     /// PostgreSQL closes the connection once it has passed the cancel on. The same where there is nothing to cancel any
     /// more.
     pub(super) fn cancel_closed(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
+        if self.repeat_cancel(now, id, io) {
+            return;
+        }
         let Some(id) = self.remove_cancel(now, id, io) else { return };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancels.delivered();
@@ -296,6 +328,35 @@ impl Engine {
                 self.todo.push_back(Todo::Input(client));
             }
             Role::Opening { .. } | Role::Idle => {}
+        }
+    }
+
+    /// Has a cancel sent again that was delivered, perhaps before the server had read what it was for: PostgreSQL ignores
+    /// it then. Returns whether that is so.
+    fn repeat_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) -> bool {
+        let Some(canceller) = self.cancels.get_mut(id) else { return false };
+        let Some(server) = canceller.server.and_then(|server| self.servers.get(server)) else { return false };
+        let is_unread = canceller.overtakes.is_some() && unread_since(server) == canceller.overtakes;
+        if !is_unread || !has_something(server) || canceller.repeats == REPEATS_MAX {
+            return false;
+        }
+        let Some(conn) = canceller.conn.take() else { return false };
+        io.close(conn);
+        canceller.deadline = now + ANSWER_TIME * (1 << canceller.repeats);
+        canceller.repeats += 1;
+        self.timers.push(canceller.deadline, Timer::Cancel(id));
+        true
+    }
+
+    /// Forgets the cancels that were to be sent again to a server that has answered all.
+    pub(super) fn end_repeats(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        let is_done = |server: &Server| server.cancels.are_under_way() && !has_something(server);
+        if !self.servers.get(id).is_some_and(is_done) {
+            return;
+        }
+        let repeats = |it: &Canceller| it.server == Some(id) && it.conn.is_none() && it.repeats > 0;
+        for cancel in self.cancels.ids(repeats) {
+            self.cancel_closed(now, cancel, io);
         }
     }
 
@@ -321,7 +382,10 @@ impl Engine {
         if canceller.conn.is_some() {
             return self.cancel_undelivered(now, id, io);
         }
-        match canceller.server.and_then(|server| self.servers.get(server)).filter(|server| has_something(server)) {
+        let overtakes = canceller.overtakes;
+        let is_at_it = |server: &&Server| overtakes.is_none() || unread_since(server) == overtakes;
+        let server = canceller.server.and_then(|server| self.servers.get(server)).filter(is_at_it);
+        match server.filter(|server| has_something(server)) {
             None => self.cancel_closed(now, id, io),
             Some(server) if server.exchange.shields(now) => {
                 canceller.deadline = now + HELD_TIME;
@@ -353,6 +417,11 @@ impl Engine {
 /// Whether a server has something to do that a cancel could be for.
 fn has_something(server: &Server) -> bool {
     server.key.is_some() && (server.exchange.owes() || server.exchange.has_open_batch())
+}
+
+/// The time at which a client's last message went to a server that has said nothing of it since.
+fn unread_since(server: &Server) -> Option<Time> {
+    (server.heard_at <= server.sent_at).then_some(server.sent_at)
 }
 
 /// A request that has not been handled.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluice_control::{access::Method, address::PeerAddress};
-use sluice_core::io::Owner;
+use sluice_core::{io::Owner, mail::Mail};
 use sluice_sim::{Lockstep, PipeId, Style};
 use sluice_wire::{
     message::{self, AUTHENTICATION_OK, TransactionStatus},
@@ -82,4 +82,30 @@ fn what_comes_meanwhile_goes_along() {
             assert!(holds(&heard, b"Asia/Tokyo"), "cut at {cut}: {}", heard.escape_ascii());
         }
     }
+}
+
+#[test]
+fn a_query_whose_server_is_on_its_way_is_cancelled() {
+    let mut two = Two::new([Style::Polls; 2]);
+    let client = log_in(&mut two.net, 0);
+    let welcome = two.heard(client);
+    let at = welcome.windows(5).position(|window| window == b"K\0\0\0\x0c").expect("it is told its key");
+    let key = welcome[at + 9..at + 13].to_vec();
+    let Some((_, _, Owner::Client(id))) = two.net.place(client) else { panic!("not a client") };
+    two.net.say(client, &[&query("SELECT 1")]);
+    two.net.post(0, Mail::Cancel { process_id: 0, client: id, key, asker: None });
+    for worker in [0, 1, 0] {
+        two.net.read_mail(worker);
+    }
+    let heard = two.heard(client);
+    assert!(holds(&heard, b"57014") && heard.ends_with(b"Z\0\0\0\x05I"), "{}", heard.escape_ascii());
+    assert!(!holds(&two.heard(two.server), b"SELECT 1"), "nobody runs it");
+    // The server has come for nothing, and serves what comes next.
+    two.net.say(client, &[&query("SELECT 2")]);
+    for worker in [0, 1, 0, 1, 0] {
+        two.net.read_mail(worker);
+    }
+    assert!(holds(&two.heard(two.server), b"SELECT 2"));
+    two.net.say(two.server, &[&answers("C(SELECT 1) Z(I)")]);
+    assert!(holds(&two.heard(client), b"SELECT 1"));
 }

@@ -6,6 +6,7 @@
 mod accounts;
 mod balancers;
 mod bounds;
+mod cancels;
 mod causal;
 mod clusters;
 mod copies;
