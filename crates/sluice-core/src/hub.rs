@@ -90,6 +90,8 @@ pub struct Pool {
     leaving: Leaving,
     /// The time at which it was first seen without anybody who uses it, in microseconds; `IN_USE` if somebody does.
     unused_since: AtomicU64,
+    /// The number of the last reader that got its place here, of all of the hub's; 0 if there was none.
+    placed: AtomicU64,
     /// The same without a server.
     serverless_since: AtomicU64,
     /// Until when a statement waits for its database to be left by all, in microseconds.
@@ -221,6 +223,7 @@ impl Pool {
             login: Mutex::default(),
             leaving: Leaving::default(),
             unused_since: AtomicU64::new(IN_USE),
+            placed: AtomicU64::new(0),
             serverless_since: AtomicU64::new(IN_USE),
             to_be_left_until: AtomicU64::new(0),
         }
@@ -426,6 +429,8 @@ pub struct Hub {
     is_draining: AtomicBool,
     /// The addresses there have been log-ins to.
     addresses: AtomicU32,
+    /// The readers that have got a place.
+    placed: AtomicU64,
     /// The number of the next statement.
     statements: Arc<AtomicU64>,
     connections: AtomicU32,
@@ -457,6 +462,7 @@ impl Hub {
             retired: Mutex::default(),
             is_draining: AtomicBool::new(false),
             addresses: AtomicU32::new(0),
+            placed: AtomicU64::new(0),
             statements: Arc::default(),
             connections: AtomicU32::new(0),
             admissions: Arc::default(),

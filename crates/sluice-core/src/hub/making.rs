@@ -49,6 +49,7 @@ impl Hub {
             let key = (database.to_owned(), entry.role_for(user).to_owned(), address);
             if let Some(pool) = pools.get(&key) {
                 pool.unused_since.store(IN_USE, Ordering::Relaxed);
+                self.note_placed(pool);
                 return Ok(pool.clone());
             }
         }
@@ -73,7 +74,15 @@ impl Hub {
             pool.state().set_paused(Time(0), true);
         }
         self.hold_new(&pool);
+        self.note_placed(&pool);
         Ok(pool)
+    }
+
+    /// A client gets its place in a pool, and the next one perhaps in another.
+    fn note_placed(&self, pool: &Pool) {
+        if pool.entry.reading.is_some() {
+            pool.placed.store(self.placed.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
     }
 
     fn make_pool(

@@ -77,7 +77,8 @@ impl Pool {
     }
 }
 
-/// The address of the pool that a client of a database gets: of those for readers, that with the fewest of its clients.
+/// The address of the pool that a client of a database gets: of those for readers, that with the fewest of its clients,
+/// and of several such the one that has waited for longest.
 pub(super) fn place(pools: &BTreeMap<Key, Arc<Pool>>, entry: &Database, database: &str) -> Address {
     if entry.reading.is_none() {
         return entry.address.clone();
@@ -88,13 +89,17 @@ pub(super) fn place(pools: &BTreeMap<Key, Arc<Pool>>, entry: &Database, database
     }
     let first = (database.to_owned(), String::new(), Address::Unix(PathBuf::new()));
     let its: Vec<_> = pools.range(first..).take_while(|((name, ..), _)| name == database).collect();
-    let clients = |address: &Address| -> u32 {
-        its.iter().filter(|((_, _, at), _)| at == address).map(|(_, pool)| pool.clients()).sum()
+    // Clients that come and go at once would all find the same pool with the fewest.
+    let clients_and_turn = |address: &Address| {
+        let there = its.iter().filter(|((_, _, at), _)| at == address);
+        there.fold((0, 0), |(clients, turn), (_, pool)| {
+            (clients + pool.clients(), pool.placed.load(Ordering::Relaxed).max(turn))
+        })
     };
     // So that databases with few clients do not all go to the same node.
-    let turn = |address: &Address| FixedState::default().hash_one((database, address));
+    let lot = |address: &Address| FixedState::default().hash_one((database, address));
     // There is always one.
-    addresses.into_iter().min_by_key(|it| (clients(it), turn(it))).unwrap_or_else(|| entry.address.clone())
+    addresses.into_iter().min_by_key(|it| (clients_and_turn(it), lot(it))).unwrap_or_else(|| entry.address.clone())
 }
 
 /// The share of clients that leave pools of readers where other nodes have come.

@@ -11,7 +11,7 @@ use sluice_control::{
 
 use crate::{
     one,
-    table::{Side, Table, answers, bind, execute, parse, query, scripted, sync},
+    table::{Side, Table, answers, bind, execute, parse, query, scripted, sync, terminate},
 };
 
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(45);
@@ -77,6 +77,21 @@ fn readers_are_spread_over_the_standbys() {
     assert_eq!(table.places(), [("a:5432".to_owned(), 3), ("b:5432".to_owned(), 3)]);
     let startup = table.servers()[0];
     assert_eq!(table.opened_with(startup), "default_transaction_read_only=on");
+}
+
+#[test]
+fn readers_that_come_one_after_another_take_turns() {
+    let mut table = table(&["a", "b"]);
+    let resident = [comes(&mut table), comes(&mut table)];
+    let mut asked: Vec<Side> = Vec::new();
+    for _ in 0..4 {
+        let (client, _) = comes(&mut table);
+        asked.push(asks(&mut table, client));
+        table.says(client, &terminate());
+    }
+    assert_eq!((asked[0], asked[1]), (asked[2], asked[3]));
+    assert_ne!(asked[0], asked[1], "the same number of others is at either");
+    assert_eq!(resident.len(), 2);
 }
 
 #[test]
