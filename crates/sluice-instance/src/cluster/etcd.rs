@@ -63,6 +63,16 @@ pub(super) fn has_data(dir: &Path) -> bool {
     }
 }
 
+/// Notes that a member is one of its cluster from now on. An error where it has no data yet: it may not have started,
+/// and never starts without data from then on.
+pub(super) fn join(dir: &Path, has_joined: &AtomicBool) -> io::Result<()> {
+    if !has_data(dir) {
+        return Err(io::Error::other("it has no data yet"));
+    }
+    has_joined.store(true, Ordering::Release);
+    Ok(())
+}
+
 /// Sets aside what a member without a log has left, in the place of what was set aside before: a new member would take it
 /// for what it has carried out itself.
 pub(super) fn set_aside(dir: &Path) -> Result<(), ClusterError> {
@@ -259,6 +269,8 @@ mod tests {
         fs::create_dir_all(data.join("member/wal")).unwrap();
         fs::write(data.join("member/snap/db"), "").unwrap();
         for _ in 0..2 {
+            // One whose first start comes to nothing has no data that could be gone.
+            assert!(join(&data, &launch.has_joined).is_err());
             let told = told().unwrap();
             assert!(told.contains(among_all) && told.contains("--initial-cluster-state new"), "{told}");
         }

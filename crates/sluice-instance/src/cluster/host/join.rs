@@ -300,7 +300,7 @@ impl Host {
     /// the entry of etcd's log behind it: one is made, since Patroni may write nothing for long. Those that are killed
     /// before that would wait for a majority as it was.
     fn promote(&self, others: &EtcdClient, id: u64) -> io::Result<()> {
-        self.has_joined.store(true, Ordering::Release);
+        etcd::join(&self.member.data, &self.has_joined)?;
         others.promote_member(id)?;
         // Where it fails, whatever is written next does the same. It is ended at once: written later, its end may find a
         // disk that is full by then.
