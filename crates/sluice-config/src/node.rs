@@ -25,8 +25,8 @@ pub(crate) const RULES: &[&str] = &[
     "One of the `[[member]]` entries is this host's (`name`), each with a name and an address of \
      its own; no port stands twice at one member.",
     "There are three members, or one alone, for a beginning: two can't outvote each other. At most one is a witness.",
-    "On SIGHUP (`systemctl reload sluice-node`) the other members, `hba` and `client_networks` are read again, and PostgreSQL's \
-     rules written anew; all else counts from the next start on.",
+    "On SIGHUP (`systemctl reload sluice-node`) the other members, this host's `sync_priority`, `hba` and \
+     `client_networks` are read again, and PostgreSQL's rules written anew; all else counts from the next start on.",
     "A line of `hba` that PostgreSQL could not read is a mistake here too. Files that it names are not looked at.",
 ];
 
@@ -70,6 +70,8 @@ pub struct NodeMember {
     pub name: String,
     /// Whether it has no data.
     pub is_witness: bool,
+    /// Its rank among the standbys that commits may wait for, where they wait for certain ones.
+    pub sync_priority: u8,
     /// PostgreSQL's address.
     pub postgres: SocketAddr,
     /// The address of Patroni's REST API.
@@ -78,6 +80,14 @@ pub struct NodeMember {
     pub etcd_client: SocketAddr,
     /// etcd's, for other members.
     pub etcd_peer: SocketAddr,
+}
+
+impl NodeMember {
+    /// Whether it is the same, at the same addresses: all but its rank.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let other = Self { sync_priority: self.sync_priority, ..other.clone() };
+        *self == other
+    }
 }
 
 impl NodeConfig {
@@ -189,6 +199,7 @@ fn read_member(section: &Section<'_>) -> Option<NodeMember> {
         port(&schema::ETCD_PEER_PORT, 2380),
     ];
     let is_witness = section.read(&schema::WITNESS).value().unwrap_or(false);
+    let sync_priority = section.read(&schema::SYNC_PRIORITY).value().and_then(|it| u8::try_from(it).ok()).unwrap_or(1);
     let ((name, _), (address, offset)): (_, (IpAddr, usize)) = (name?, address?);
     let [Some(postgres), Some(patroni), Some(client), Some(peer)] = ports else { return None };
     if HashSet::from([postgres, patroni, client, peer]).len() < ports.len() {
@@ -198,7 +209,7 @@ fn read_member(section: &Section<'_>) -> Option<NodeMember> {
     }
     let at = |port| SocketAddr::new(address, port);
     let (postgres, patroni, etcd_client, etcd_peer) = (at(postgres), at(patroni), at(client), at(peer));
-    Some(NodeMember { name, is_witness, postgres, patroni, etcd_client, etcd_peer })
+    Some(NodeMember { name, is_witness, sync_priority, postgres, patroni, etcd_client, etcd_peer })
 }
 
 fn check_members(root: &Section<'_>, sections: &[Section<'_>], members: &[NodeMember]) {

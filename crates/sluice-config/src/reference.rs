@@ -449,9 +449,10 @@ const NODE_INTRODUCTION: &str = "\
 [Three hosts](../hosts.md). It is [TOML](https://toml.io). All problems are reported at once, each with its file, line,
 column and remedy. Relative paths start at the folder of the file.
 
-It is read at the start. SIGHUP (`systemctl reload sluice-node`) has `sluice node` read the other members, `hba` and
-`client_networks` again; all else counts when it is started again. Settings that all nodes share are in the cluster
-instead, once it has begun: [`sluice cluster config`](../nodes.md#restarts-settings-maintenance).
+It is read at the start. SIGHUP (`systemctl reload sluice-node`) has `sluice node` read the other members, this
+host's `sync_priority`, `hba` and `client_networks` again; all else counts when it is started again. Settings that all
+nodes share are in the cluster instead, once it has begun: [`sluice cluster
+config`](../nodes.md#restarts-settings-maintenance).
 ";
 
 /// The reference page of `sluice node`'s file, in Markdown.

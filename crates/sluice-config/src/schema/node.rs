@@ -128,7 +128,16 @@ pub(crate) static MEMBER: Table = Table {
     path: "member",
     many: true,
     meaning: "A host of the cluster, this one included: three, of which one may be a witness.",
-    keys: &[&MEMBER_NAME, &MEMBER_ADDRESS, &WITNESS, &POSTGRES_PORT, &PATRONI_PORT, &ETCD_CLIENT_PORT, &ETCD_PEER_PORT],
+    keys: &[
+        &MEMBER_NAME,
+        &MEMBER_ADDRESS,
+        &WITNESS,
+        &SYNC_PRIORITY,
+        &POSTGRES_PORT,
+        &PATRONI_PORT,
+        &ETCD_CLIENT_PORT,
+        &ETCD_PEER_PORT,
+    ],
     tables: &[],
 };
 
@@ -151,6 +160,14 @@ pub(crate) static WITNESS: Key<Flag> = Key {
     kind: Flag,
     absent: Absent::Default("false"),
     meaning: "Whether it only votes (etcd), and has no data: the third voice of two hosts.",
+};
+
+pub(crate) static SYNC_PRIORITY: Key<Integer> = Key {
+    name: "sync_priority",
+    kind: Integer { min: 1, max: 100 },
+    absent: Absent::Default("1"),
+    meaning: "Its rank among the standbys that commits may wait for, with `synchronous_mode=on`: they wait for the highest \
+              that is there ([the nearest one](../nodes.md#the-nearest-standby)).",
 };
 
 pub(crate) static POSTGRES_PORT: Key<Integer> = port("postgres_port", "5432", "PostgreSQL's port there.");

@@ -16,6 +16,7 @@ key_file = "/keys/node.key"
 [[member]]
 name = "db1"
 address = "10.0.0.1"
+sync_priority = 2
 [[member]]
 name = "db2"
 address = "10.0.0.2"
@@ -32,6 +33,7 @@ fn a_file_with_its_defaults() {
     assert_eq!((&*config.cluster, config.data.to_str(), config.fast_failover), ("main", Some("/var/lib/sluice"), true));
     assert_eq!(config.ca_file.to_str(), Some("/etc/sluice/tls/ca.crt"));
     assert_eq!(config.key_file.to_str(), Some("/keys/node.key"));
+    assert_eq!(config.members.iter().map(|member| member.sync_priority).collect::<Vec<_>>(), [2, 1, 1]);
     let own = config.own();
     let places = [own.postgres, own.patroni, own.etcd_client, own.etcd_peer].map(|address| address.to_string());
     assert_eq!(places, ["10.0.0.2:5433", "10.0.0.2:8008", "10.0.0.2:2379", "10.0.0.2:2380"]);
@@ -53,9 +55,10 @@ fn bad_files() {
         ("\"10.0.0.1\"", "\"10.0.0.2\"", ": member", "the address of two members"),
         ("name = \"db1\"", "name = \"db2\"", ": member", "a name of its own"),
         ("5433", "8008", ": member", "two programs at one port"),
+        ("sync_priority = 2", "sync_priority = 0", ": member.sync_priority", "a whole number from 1 to 100"),
         ("5433", "70000", ": member.postgres_port", "a whole number from 1 to 65535"),
         ("postgres_port = 5433", "witness = true", ": member", "one votes where two have data"),
-        ("[[member]]\nname = \"db1\"\naddress = \"10.0.0.1\"", "", ": member", "add a third"),
+        ("[[member]]\nname = \"db1\"\naddress = \"10.0.0.1\"\nsync_priority = 2", "", ": member", "add a third"),
         ("address = \"10.0.0.1\"", "adress = \"10.0.0.1\"", ": member.adress", "did you mean address?"),
         ("witness = true", "listen = true", ": member.listen", "leave it out; [[member]] has name, address"),
         (

@@ -79,6 +79,9 @@ pub(super) fn synchronous(nodes: usize) -> Value {
     }
 }
 
+/// The rank of a standby that none is given to, which is Patroni's own default.
+pub(super) const SYNC_PRIORITY: u8 = 1;
+
 /// The extension's: a primary that does not know of its standbys, by a configuration that it can't read, commits nothing.
 pub const STANDBYS_REQUIRED: &str = "sluice.synchronous_standbys_required";
 
@@ -158,6 +161,8 @@ pub(super) struct Config<'a> {
     pub(super) settings: &'a [(String, String)],
     /// The program that holds the pool's clients.
     pub(super) program: Option<&'a Path>,
+    /// Its rank among the standbys that commits may wait for.
+    pub(super) sync_priority: u8,
     pub(super) access: Access<'a>,
 }
 
@@ -181,6 +186,9 @@ impl Config<'_> {
             "postgresql": self.postgresql(),
             "watchdog": { "mode": "off" },
         });
+        if self.sync_priority != SYNC_PRIORITY {
+            config["tags"] = json!({ "sync_priority": self.sync_priority });
+        }
         if let Access::Certificates { tls, .. } = self.access {
             config["ctl"] = json!({ "cacert": tls.ca, "certfile": tls.cert, "keyfile": tls.key });
         }
@@ -302,6 +310,7 @@ pub(super) fn command(environment: &Environment, run_as: &RunAs, node: &Node) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binaries::Version;
 
     #[test]
     fn the_lease_allows_for_the_retries() {
@@ -319,6 +328,44 @@ mod tests {
         ] {
             assert_eq!(quoted(word), expected);
         }
+    }
+
+    #[test]
+    fn a_rank_is_told_where_one_is_given() {
+        let place = Path::new("/nowhere");
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| place.join(name));
+        let tls = TlsFiles { ca, cert, key };
+        let node = Node {
+            name: "a".to_owned(),
+            home: place.join("a"),
+            pgdata: place.join("a/pgdata"),
+            socket_dir: place.join("a/run"),
+            log: place.join("log"),
+            postgres: at(1),
+            rest: at(2),
+        };
+        let [postgres, initdb] = ["postgres", "initdb"].map(|name| place.join(name));
+        let version = Version { major: 18, number: "18.0".to_owned() };
+        let binaries = Binaries { dir: place.to_owned(), postgres, initdb, psql: None, version };
+        let told = |sync_priority| {
+            let config = Config {
+                scope: "main",
+                node: &node,
+                etcd: &[at(3)],
+                etcd_tls: &tls,
+                binaries: &binaries,
+                shared: json!({}),
+                settings: &[],
+                program: None,
+                sync_priority,
+                access: Access::Certificates { tls: &tls, hba: &[], ident: &[] },
+            };
+            let text = config.text();
+            let config: Value = serde_json::from_str(text.strip_prefix(HEADER).unwrap()).unwrap();
+            config["tags"].clone()
+        };
+        assert_eq!((told(SYNC_PRIORITY), told(2)), (Value::Null, json!({ "sync_priority": 2 })));
     }
 
     #[test]

@@ -231,6 +231,7 @@ fn write_files(
         shared: shared.clone(),
         settings: &spec.settings,
         program: spec.program.as_deref(),
+        sync_priority: patroni::SYNC_PRIORITY,
         access: Access::Passwords(secrets),
     };
     write(node.config_file(), &config.text())?;

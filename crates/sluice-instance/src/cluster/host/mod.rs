@@ -196,8 +196,8 @@ impl Host {
     ///
     /// It would be another host, members of etcd are missing, or a file can't be written. Then nothing is changed.
     pub fn reload(&mut self, config: NodeConfig) -> Result<(), ClusterError> {
-        let is_same = (&config.cluster, &config.data, config.own())
-            == (&self.config.cluster, &self.config.data, self.config.own());
+        let is_same = (&config.cluster, &config.data) == (&self.config.cluster, &self.config.data)
+            && config.own().is_same_as(self.config.own());
         if !is_same {
             return Err(ClusterError::BadFile {
                 path: config.file.clone(),

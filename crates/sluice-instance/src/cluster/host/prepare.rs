@@ -257,6 +257,7 @@ pub(super) fn write_files(
         shared: patroni::shared_settings(config.nodes(), tuning),
         settings: &[],
         program: None,
+        sync_priority: config.own().sync_priority,
         access: Access::Certificates { tls, hba: &rules::hba(config), ident: &rules::ident(config, run_as) },
     };
     write(&node.config_file(), &patroni.text())?;
