@@ -469,9 +469,8 @@ pub(crate) static SERVER_AUTH: Key<Words<ServerAuth>> = Key {
     kind: Words(&ServerAuth::WORDS),
     absent: Absent::Default("\"protected\""),
     meaning: "The ways to log in that the server may ask for. With `\"protected\"`, the pool answers `password` (and \
-              `ldap`, `pam`, `radius`) by TLS only, and `md5` by TLS or a Unix socket: otherwise whoever listens in the \
-              server's place, or on the way, would have the password or its hash. `\"any\"` answers whatever is asked \
-              for. With `\"scram-sha-256\"`, nothing else will do, so that the server has to prove itself; one that asks \
+              `ldap`, `pam`, `radius`) by TLS or a Unix socket only: otherwise whoever listens in the server's place, \
+              or on the way, would have the password. `\"any\"` answers whatever is asked for. With `\"scram-sha-256\"`, nothing else will do, so that the server has to prove itself; one that asks \
               for nothing (`trust`, `peer`, `cert`) is refused. As libpq's `require_auth`, in fewer words.",
 };
 

@@ -10,8 +10,8 @@ use sluice_wire::message::AuthenticationRequest;
 pub enum ServerAuth {
     /// SCRAM alone, by which the server proves that it knows the role's verifier.
     Scram,
-    /// Any, but what reveals a password to whoever listens on the way or in the server's place: the password itself goes
-    /// by TLS only, and its MD5 hash by TLS or a Unix socket.
+    /// Any, but what gives the password itself to whoever listens on the way or in the server's place: that goes by TLS or
+    /// a Unix socket only.
     #[default]
     Protected,
     /// Any.
@@ -48,8 +48,8 @@ impl ServerAuth {
         let (what, is_protected) = match request {
             AuthenticationRequest::Sasl(_) => return Ok(()),
             AuthenticationRequest::Ok => ("nothing", true),
-            AuthenticationRequest::CleartextPassword => ("the password in clear text", channel == Channel::Encrypted),
-            AuthenticationRequest::Md5Password(_) => ("an MD5 hash of the password", channel != Channel::Clear),
+            AuthenticationRequest::CleartextPassword => ("the password in clear text", channel != Channel::Clear),
+            AuthenticationRequest::Md5Password(_) => ("an MD5 hash of the password", true),
             _ => ("another way to log in", true),
         };
         let why = match self {
@@ -70,8 +70,8 @@ mod tests {
     fn a_password_is_not_for_whoever_asks() {
         use Channel::{Clear, Encrypted, Local};
         for (request, protected) in [
-            (AuthenticationRequest::CleartextPassword, &[Encrypted][..]),
-            (AuthenticationRequest::Md5Password([0; 4]), &[Local, Encrypted]),
+            (AuthenticationRequest::CleartextPassword, &[Local, Encrypted][..]),
+            (AuthenticationRequest::Md5Password([0; 4]), &[Local, Clear, Encrypted]),
             (AuthenticationRequest::Ok, &[Local, Clear, Encrypted]),
             (AuthenticationRequest::Other(7), &[Local, Clear, Encrypted]),
         ] {

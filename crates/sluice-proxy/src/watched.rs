@@ -122,7 +122,8 @@ mod tests {
         let notice = [&b"N"[..], &[0, 0, 0, 5, 0]].concat();
         for (bytes, is_refused) in [
             (requests(&[clear]), true),
-            ([notice, requests(&[AuthenticationRequest::Md5Password([1; 4])])].concat(), true),
+            ([notice, requests(&[clear])].concat(), true),
+            (requests(&[AuthenticationRequest::Md5Password([1; 4])]), false),
             (requests(&[sasl, AuthenticationRequest::Ok]), false),
             (requests(&[AuthenticationRequest::Ok]), false),
         ] {

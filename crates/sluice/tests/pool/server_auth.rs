@@ -38,8 +38,8 @@ fn a_password_is_not_for_whoever_asks(case: Case) {
         outcome.map(drop).map_err(|error| format!("{error:?}"))
     };
     for (method, asked, protected) in [
-        ("password", "the password in clear text", [false, false, true]),
-        ("md5", "an MD5 hash of the password", [true, false, true]),
+        ("password", "the password in clear text", [true, false, true]),
+        ("md5", "an MD5 hash of the password", [true, true, true]),
         ("trust", "nothing", [true, true, true]),
     ] {
         ask_for(&server, method);
