@@ -16,6 +16,9 @@ use crate::instance::NodeLine;
 /// The port that psql takes where none is named.
 const POSTGRES_PORT: u16 = 5432;
 
+/// The role of the one standby that commits wait for, where they do not wait for a quorum.
+const SYNCHRONOUS: &str = "sync standby";
+
 /// The facts in the text.
 pub(crate) struct Ready<'a> {
     pub(crate) binaries: &'a Binaries,
@@ -101,11 +104,8 @@ impl Ready<'_> {
             let title = if index == 0 { "Nodes" } else { "" };
             writeln!(f, "{title:<10}{name}: {role}, PostgreSQL on {postgres}, Patroni on http://{patroni}")?;
         }
-        match self.nodes.len() {
-            0 | 1 => return Ok(()),
-            2 => writeln!(f, "Commits   wait for the other node while it is there (synchronous)")?,
-            _ => writeln!(f, "Commits   wait for one of the two other nodes, always (quorum, strict)")?,
-        }
+        let Some(commits) = commits(&self.nodes) else { return Ok(()) };
+        writeln!(f, "Commits   {commits}")?;
         let database = bootstrap::FIRST_DATABASE;
         writeln!(f, "Readers   the same line with the database {database}:ro reads from standbys")
     }
@@ -155,9 +155,37 @@ fn psql(binaries: &Binaries) -> PathBuf {
     binaries.psql.clone().filter(|_| !found).unwrap_or_else(|| PathBuf::from("psql"))
 }
 
+/// The standbys that a commit waits for, in words, where there are any nodes.
+fn commits(nodes: &[NodeLine]) -> Option<&'static str> {
+    match nodes.len() {
+        0 | 1 => None,
+        2 => Some("wait for the other node while it is there (synchronous)"),
+        _ if nodes.iter().any(|node| node.role == SYNCHRONOUS) => Some("wait for the synchronous standby"),
+        _ => Some("wait for one of the two other nodes, always (quorum, strict)"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commits_wait_for_whom_the_roles_say() {
+        let told = |roles: &[&str]| {
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+            let line =
+                |role: &&str| NodeLine { name: String::new(), role: (*role).to_owned(), postgres: at, patroni: at };
+            commits(&roles.iter().map(line).collect::<Vec<_>>())
+        };
+        for (roles, part) in [
+            (&["leader", "sync standby"][..], "while it is there"),
+            (&["leader", "quorum standby", "quorum standby"], "quorum, strict"),
+            (&["leader", "replica", "sync standby"], "the synchronous standby"),
+        ] {
+            assert!(told(roles).is_some_and(|told| told.contains(part)), "{roles:?}");
+        }
+        assert_eq!(told(&[]), None);
+    }
 
     #[test]
     fn more_processors_than_there_are_limit_nothing() {
