@@ -17,11 +17,6 @@ const NAME_LISTS: [&str; 6] = [
     "unix_socket_directories",
 ];
 
-/// The beginnings of the names of settings that libraries bring of which some are for superusers only. Anybody may begin
-/// with such a setting while its library is not loaded; once it is, PostgreSQL takes it away with a warning, and it can't
-/// be set again.
-const LIBRARIES: [&str; 6] = ["auto_explain.", "pg_stat_statements.", "plperl.", "plpgsql.", "pltcl.", "pltclu."];
-
 /// The words that PostgreSQL quotes as names.
 const KEYWORDS: &str = " all analyse analyze and any array as asc asymmetric authorization between bigint binary bit \
     boolean both case cast char character check coalesce collate collation column concurrently constraint create cross \
@@ -63,11 +58,6 @@ fn sets(settings: &Profile, scope: Scope) -> Vec<String> {
 
 fn set(name: &str, value: &[u8], scope: Scope) -> String {
     let mut sql = String::new();
-    if let Some(library) = LIBRARIES.iter().find(|library| name.starts_with(**library)) {
-        put_set_configs(&mut sql, [(name, Some(value))], scope);
-        put_where_allowed(&mut sql, name, library);
-        return sql;
-    }
     let values = if NAME_LISTS.contains(&name) { names(value) } else { Some(vec![value.to_vec()]) };
     let prefix = match scope {
         Scope::Session => "SET ",
@@ -86,18 +76,6 @@ fn set(name: &str, value: &[u8], scope: Scope) -> String {
     }
     sql.push(';');
     sql
-}
-
-/// Appends the condition that PostgreSQL would not refuse such a setting: a query is what can have one.
-fn put_where_allowed(sql: &mut String, name: &str, library: &str) {
-    let settings = "EXISTS(SELECT FROM pg_catalog.pg_settings s WHERE ";
-    sql.push_str(&format!(
-        " WHERE NOT {settings}pg_catalog.starts_with(pg_catalog.lower(s.name),'{library}')) OR {settings}"
-    ));
-    sql.push_str("pg_catalog.lower(s.name) OPERATOR(pg_catalog.=) ");
-    put_literal(sql, name.as_bytes());
-    sql.push_str(" AND (s.context OPERATOR(pg_catalog.=) 'user' OR ");
-    sql.push_str("pg_catalog.current_setting('is_superuser') OPERATOR(pg_catalog.=) 'on'));");
 }
 
 /// The names in a list, if SET writes that list exactly so.
@@ -162,15 +140,5 @@ mod tests {
         ] {
             assert_eq!(restored(&[("search_path", list)], "reset all"), [expected], "{list}");
         }
-    }
-
-    #[test]
-    fn a_librarys_setting_comes_back_where_the_server_allows_it() {
-        let [sql] = &*restored(&[("plpgsql.variable_conflict", "use_column")], "reset all") else {
-            panic!("it is one")
-        };
-        let begins = "SELECT pg_catalog.set_config('plpgsql.variable_conflict','use_column',false) WHERE NOT EXISTS(";
-        assert!(sql.starts_with(begins) && sql.ends_with("'on'));"), "{sql}");
-        assert_eq!(restored(&[("plpgsqlx.a", "1")], "reset all"), ["SET \"plpgsqlx\".\"a\" = '1';"]);
     }
 }

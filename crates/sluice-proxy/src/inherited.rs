@@ -30,8 +30,8 @@ pub(crate) const PREDECESSOR: &str = "SLUICE_PREDECESSOR";
 /// that does not know it leaves it alone.
 pub(crate) const SEED: &str = "SLUICE_SEED_FD";
 
-/// The variable by which it says that it hears why this process fails, and tells that in its own log: a version that does
-/// not set it leaves that to this one.
+/// The variable by which it says, with its number, that it hears why this process fails, and tells that in its own log: a
+/// version that does not know it leaves that to this one, and may have got it from the version before.
 pub(crate) const HEARS_REASONS: &str = "SLUICE_HEARS_REASONS";
 
 /// The name of the channel to a predecessor among the descriptors.
@@ -132,7 +132,7 @@ impl Inherited {
             let fd = passed::take(number).ok_or_else(|| failed("is not open: LISTEN_FDS says more than there are"))?;
             match &said {
                 Some((pid, _)) if name == CHANNEL => {
-                    let hears_reasons = env::var_os(HEARS_REASONS).is_some();
+                    let hears_reasons = env::var(HEARS_REASONS).is_ok_and(|said| said == pid.to_string());
                     inherited.predecessor =
                         Some(Predecessor { pid: *pid, channel: UnixStream::from(fd), hears_reasons });
                 }

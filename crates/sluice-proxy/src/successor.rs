@@ -127,7 +127,7 @@ impl Successor {
         command.fd_mappings(mappings).map_err(io::Error::other)?;
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
         command.env(SEED, seed_number.to_string());
-        command.env(HEARS_REASONS, "yes");
+        command.env(HEARS_REASONS, std::process::id().to_string());
         command.env(PREDECESSOR, format!("{} {}", std::process::id(), bequest.cancels.display()));
         // They name this process.
         command.env_remove("LISTEN_PID").env_remove("WATCHDOG_PID");

@@ -162,9 +162,9 @@ fn is_match(name: &str, host: &str) -> bool {
 }
 
 /// Whether a certificate's key is for some use: where the certificate does not say, it is for any (RFC 5280, section
-/// 4.2.1.3).
+/// 4.2.1.3). One that can't be read here, as its serial number is too long, is the library's alone to judge.
 pub(crate) fn is_for(der: &CertificateDer<'_>, allows: impl Fn(&KeyUsage) -> bool) -> bool {
-    let Ok(certificate) = Certificate::from_der(der) else { return false };
+    let Ok(certificate) = Certificate::from_der(der) else { return true };
     match certificate.tbs_certificate.get::<KeyUsage>() {
         Ok(uses) => uses.is_none_or(|(_, uses)| allows(&uses)),
         Err(_) => false,

@@ -65,7 +65,6 @@ pub(super) enum Verdict {
 impl Engine {
     pub(super) fn server_bytes(&mut self, now: Time, id: ServerId, bytes: &[u8], shared: bool, io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
-        server.heard_at = now;
         if server.pending.is_empty() {
             self.server_input(now, id, bytes, shared, io);
         } else {
@@ -541,7 +540,7 @@ impl<I: Io> ServerRelay<'_, I> {
                         }
                     }
                 }
-                self.cancels |= self.server.release_cancel(self.now);
+                self.cancels |= self.server.cancels.release();
                 Ok(Verdict::Swallow)
             }
             Some(Expected::Query { .. }) => {

@@ -49,7 +49,7 @@ impl<I: Io> ServerRelay<'_, I> {
     pub(super) fn complete_begin(&mut self) {
         self.server.exchange.answered();
         self.resumes |= self.server.exchange.begin().complete();
-        self.cancels |= self.server.release_cancel(self.now);
+        self.cancels |= self.server.cancels.release();
     }
 
     /// The server has refused a BEGIN: it was cancelled, or waited too long at a gate. To the client it is the first
@@ -62,7 +62,7 @@ impl<I: Io> ServerRelay<'_, I> {
             self.server.exchange.answered();
         }
         self.server.sequences.end_batch(true);
-        self.cancels |= self.server.release_cancel(self.now);
+        self.cancels |= self.server.cancels.release();
         if !self.server.exchange.begin().refuse(begin) {
             // The client has not been told yet: it is this that it hears in place of CommandComplete.
             return None;

@@ -33,16 +33,6 @@ const TURN_BITS: u32 = 4;
 /// PostgreSQL ignores a cancel that finds the server still without a query.
 const HELD_TIME: Duration = Duration::from_millis(2);
 
-/// The time from when a client's query has been sent within which the server may not have read it: a cancel that is sent by
-/// then, and brings no answer, is sent again.
-const UNREAD_TIME: Duration = Duration::from_millis(20);
-
-/// The time that a server has to answer such a cancel before the next one, and twice as long each time.
-const ANSWER_TIME: Duration = Duration::from_millis(10);
-
-/// The number of times that a cancel is sent again.
-const REPEATS_MAX: u32 = 4;
-
 /// A CancelRequest on its way to a server.
 #[derive(Debug)]
 pub(super) struct Canceller {
@@ -54,10 +44,6 @@ pub(super) struct Canceller {
     server: Option<ServerId>,
     request: Vec<u8>,
     deadline: Time,
-    /// The time at which the message was sent that it may have overtaken; it is sent again for that only.
-    overtakes: Option<Time>,
-    /// The number of times that it has been sent again.
-    repeats: u32,
     /// The clients that asked for it, and are told that it has been delivered by the end of their connections.
     askers: Vec<ClientRef>,
 }
@@ -162,8 +148,7 @@ impl Engine {
         let mut request = Vec::new();
         startup::put_cancel(&mut request, process_id, key);
         let (deadline, askers) = (now + SETTLE_TIMEOUT, asker.into_iter().collect());
-        let canceller =
-            Canceller { conn: None, tls: None, server: None, request, deadline, overtakes: None, repeats: 0, askers };
+        let canceller = Canceller { conn: None, tls: None, server: None, request, deadline, askers };
         let id = self.cancels.insert(canceller);
         self.cancels[id].conn = Some(io.connect(Owner::Cancel(id), address));
         self.timers.push(deadline, Timer::Cancel(id));
@@ -263,17 +248,12 @@ impl Engine {
         server.cancels.sent();
         let askers = std::mem::take(&mut server.cancels.askers);
         let tls = self.cancel_encryption(id);
-        let (server, deadline) = (Some(id), due);
-        let canceller = Canceller { conn: None, tls, server, request, deadline, overtakes: None, repeats: 0, askers };
-        Some(self.cancels.insert(canceller))
+        Some(self.cancels.insert(Canceller { conn: None, tls, server: Some(id), request, deadline: due, askers }))
     }
 
     fn start_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
         let Some(canceller) = self.cancels.get_mut(id) else { return };
         let Some(server) = canceller.server.and_then(|server| self.servers.get(server)) else { return };
-        let may_overtake = |sent_at: &Time| canceller.overtakes.is_some() || now < *sent_at + UNREAD_TIME;
-        let overtakes = unread_since(server).filter(may_overtake);
-        canceller.overtakes = overtakes;
         canceller.conn = Some(io.connect(Owner::Cancel(id), &server.pool.upstream.address));
         canceller.deadline = now + SETTLE_TIMEOUT;
         self.timers.push(canceller.deadline, Timer::Cancel(id));
@@ -311,9 +291,6 @@ impl Engine {
     /// PostgreSQL closes the connection once it has passed the cancel on. The same where there is nothing to cancel any
     /// more.
     pub(super) fn cancel_closed(&mut self, now: Time, id: CancelId, io: &mut impl Io) {
-        if self.repeat_cancel(now, id, io) {
-            return;
-        }
         let Some(id) = self.remove_cancel(now, id, io) else { return };
         let Some(server) = self.servers.get_mut(id) else { return };
         server.cancels.delivered();
@@ -328,35 +305,6 @@ impl Engine {
                 self.todo.push_back(Todo::Input(client));
             }
             Role::Opening { .. } | Role::Idle => {}
-        }
-    }
-
-    /// Has a cancel sent again that was delivered, perhaps before the server had read what it was for: PostgreSQL ignores
-    /// it then. Returns whether that is so.
-    fn repeat_cancel(&mut self, now: Time, id: CancelId, io: &mut impl Io) -> bool {
-        let Some(canceller) = self.cancels.get_mut(id) else { return false };
-        let Some(server) = canceller.server.and_then(|server| self.servers.get(server)) else { return false };
-        let is_unread = canceller.overtakes.is_some() && unread_since(server) == canceller.overtakes;
-        if !is_unread || !has_something(server) || canceller.repeats == REPEATS_MAX {
-            return false;
-        }
-        let Some(conn) = canceller.conn.take() else { return false };
-        io.close(conn);
-        canceller.deadline = now + ANSWER_TIME * (1 << canceller.repeats);
-        canceller.repeats += 1;
-        self.timers.push(canceller.deadline, Timer::Cancel(id));
-        true
-    }
-
-    /// Forgets the cancels that were to be sent again to a server that has answered all.
-    pub(super) fn end_repeats(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
-        let is_done = |server: &Server| server.cancels.are_under_way() && !has_something(server);
-        if !self.servers.get(id).is_some_and(is_done) {
-            return;
-        }
-        let repeats = |it: &Canceller| it.server == Some(id) && it.conn.is_none() && it.repeats > 0;
-        for cancel in self.cancels.ids(repeats) {
-            self.cancel_closed(now, cancel, io);
         }
     }
 
@@ -382,10 +330,7 @@ impl Engine {
         if canceller.conn.is_some() {
             return self.cancel_undelivered(now, id, io);
         }
-        let overtakes = canceller.overtakes;
-        let is_at_it = |server: &&Server| overtakes.is_none() || unread_since(server) == overtakes;
-        let server = canceller.server.and_then(|server| self.servers.get(server)).filter(is_at_it);
-        match server.filter(|server| has_something(server)) {
+        match canceller.server.and_then(|server| self.servers.get(server)).filter(|server| has_something(server)) {
             None => self.cancel_closed(now, id, io),
             Some(server) if server.exchange.shields(now) => {
                 canceller.deadline = now + HELD_TIME;
@@ -417,11 +362,6 @@ impl Engine {
 /// Whether a server has something to do that a cancel could be for.
 fn has_something(server: &Server) -> bool {
     server.key.is_some() && (server.exchange.owes() || server.exchange.has_open_batch())
-}
-
-/// The time at which a client's last message went to a server that has said nothing of it since.
-fn unread_since(server: &Server) -> Option<Time> {
-    (server.heard_at <= server.sent_at).then_some(server.sent_at)
 }
 
 /// A request that has not been handled.

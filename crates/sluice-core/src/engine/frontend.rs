@@ -295,7 +295,6 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         // One that waits comes again.
         if matches!(step, Step::Next) {
             self.session.preparations = 0;
-            self.server().sent_at = now;
             if is_noted {
                 self.note_request(seen);
             }

@@ -242,7 +242,6 @@ impl Engine {
     /// Called when a server's bytes have been handled: if its client's transaction has ended, it is the next one's.
     pub(super) fn check_rest(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
         self.watch(now, id);
-        self.end_repeats(now, id, io);
         let Some(server) = self.servers.get(id) else { return };
         self.assert_link(id, server);
         if let Role::Serving(client) = server.role

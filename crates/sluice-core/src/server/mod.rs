@@ -136,10 +136,6 @@ pub struct Server {
     pub said_why: bool,
     /// The CancelRequests for it.
     pub cancels: Cancels,
-    /// The time at which something has come from it last.
-    pub heard_at: Time,
-    /// The time at which a client's message has gone to it last, or at which it has come to that.
-    pub sent_at: Time,
     /// The time at which it is looked at next, because of a deadline.
     pub alarm: Alarm,
     /// Its function to which clients' addresses are reported.
@@ -269,8 +265,6 @@ impl Server {
             asked_until: None,
             said_why: false,
             cancels: Cancels::new(now),
-            heard_at: now,
-            sent_at: now,
             alarm: Alarm::default(),
             address_function: AddressFunction::Unknown,
             shows_client: false,
@@ -490,13 +484,6 @@ impl Server {
     pub fn stop_catching_up(&mut self, deadline: Time) {
         self.role = Role::Settling { deadline };
         (self.preparation, self.asked_until) = (Preparation::None, None);
-    }
-
-    /// What Sluice itself has sent is done, and the client's comes next; returns whether a cancel has waited for that.
-    #[must_use]
-    pub fn release_cancel(&mut self, now: Time) -> bool {
-        self.sent_at = now;
-        self.cancels.release()
     }
 
     /// Whether it has been asked to say where its commits are, and does not know how: the extension is missing.

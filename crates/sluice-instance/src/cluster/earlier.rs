@@ -5,7 +5,7 @@
 //! ended here: Patroni takes over one that runs on a node's data.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
     thread,
@@ -16,6 +16,8 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+
+use crate::files::if_there;
 
 const POLL: Duration = Duration::from_millis(50);
 /// The time for those of a killed Sluice to leave by themselves: Patroni shuts PostgreSQL down first.
@@ -93,14 +95,20 @@ fn names_one(proc: &Path, paths: &[PathBuf]) -> bool {
 }
 
 /// Whether a path is the same file for that process: to one in a container it is a file of another instance, by whose
-/// name there is one here, too.
+/// name there is one here, too. Who may not look at such a process's files is in a container himself, and sees only his
+/// own.
 fn is_same_there(proc: &Path, path: &Path) -> bool {
-    let file = |path: &Path| fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
-    let there = path.strip_prefix("/").ok().and_then(|inner| file(&proc.join("root").join(inner)));
-    match file(path) {
-        Some(here) => there == Some(here),
+    let file = |path: &Path| if_there(fs::metadata(path)).map(|it| it.map(|it| (it.dev(), it.ino())));
+    let there = proc.join("root").join(path.strip_prefix("/").unwrap_or(path));
+    match (file(path), file(&there)) {
         // It is gone: for both, where they have the same mounts.
-        None => there.is_none() && file(&proc.join("ns/mnt")) == file(Path::new("/proc/self/ns/mnt")),
+        (Ok(None), Ok(None)) => match (file(&proc.join("ns/mnt")), file(Path::new("/proc/self/ns/mnt"))) {
+            (Ok(there), Ok(here)) => there == here,
+            _ => true,
+        },
+        (Ok(here), Ok(there)) => here == there,
+        (_, Err(error)) => error.kind() == io::ErrorKind::PermissionDenied,
+        (Err(_), Ok(_)) => false,
     }
 }
 

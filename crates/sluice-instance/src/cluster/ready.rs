@@ -63,13 +63,18 @@ impl Cluster {
 
     /// Waits for a leader; returns which node it is.
     pub fn wait_leader(&self, deadline: Instant) -> Result<usize, ClusterError> {
-        self.wait(deadline, |members| self.leader_of(members))
+        self.wait(deadline, self.spare(), |members| self.leader_of(members))
+    }
+
+    /// The number of nodes without which commits are acknowledged.
+    fn spare(&self) -> usize {
+        (self.nodes.len() - 1) / 2
     }
 
     /// Waits until there is a leader, each other node streams from it, and as many are synchronous as there can be. Each is
     /// asked itself what it is: a former leader that was stopped and goes on says for a moment what was so before.
     pub fn wait_ready(&self, deadline: Instant) -> Result<Members, ClusterError> {
-        self.wait(deadline, |members| {
+        self.wait(deadline, 0, |members| {
             let leader = self.leader_of(members)?;
             self.are_in_place(members, leader).then(|| members.clone())
         })
@@ -86,14 +91,20 @@ impl Cluster {
     pub(super) fn wait_service(&self, deadline: Instant) -> Result<Members, ClusterError> {
         let standbys = self.nodes.len() - 1;
         let begin = Instant::now();
-        self.wait(deadline, |members| {
+        self.wait(deadline, self.spare(), |members| {
             let leader = self.leader_of(members)?;
             let is_enough = begin.elapsed() >= ONE_MISSING && members.synchronous() >= standbys / 2;
             (is_enough || self.are_in_place(members, leader)).then(|| members.clone())
         })
     }
 
-    fn wait<T>(&self, deadline: Instant, done: impl Fn(&Members) -> Option<T>) -> Result<T, ClusterError> {
+    /// Waits as long as no more than so many nodes fail again and again.
+    fn wait<T>(
+        &self,
+        deadline: Instant,
+        spare: usize,
+        done: impl Fn(&Members) -> Option<T>,
+    ) -> Result<T, ClusterError> {
         let begin = Instant::now();
         let mut told = begin;
         loop {
@@ -102,8 +113,8 @@ impl Cluster {
             if let Some(found) = done(&members) {
                 return Ok(found);
             }
-            let has_failed = self.keepers.iter().any(|keeper| keeper.patroni.failures() >= FAILURES_MAX);
-            if Instant::now() >= deadline || has_failed {
+            let failed = self.keepers.iter().filter(|keeper| keeper.patroni.failures() >= FAILURES_MAX).count();
+            if Instant::now() >= deadline || failed > spare {
                 return Err(self.not_ready(&members, begin.elapsed()));
             }
             if told.elapsed() >= TELL_EVERY {

@@ -104,10 +104,13 @@ pub fn read(client: &mut Client, origin: String) -> Result<Snapshot, ServerError
     Ok(snapshot)
 }
 
-/// PgBouncer's console and Sluice's have the same words for what they do not know.
+/// The ends of a console's answers.
+const CONSOLES: [&str; 2] = ["use SHOW HELP;", "SET of PgBouncer's is not supported"];
+
+/// PgBouncer's console and Sluice's have the same words for what they do not know; Sluice's knows `SET`, and refuses it.
 fn refused(error: postgres::Error) -> ServerError {
     match error.as_db_error() {
-        Some(answer) if answer.message().ends_with("use SHOW HELP;") => ServerError::Console,
+        Some(answer) if CONSOLES.iter().any(|words| answer.message().ends_with(words)) => ServerError::Console,
         _ => ServerError::Settings(error),
     }
 }

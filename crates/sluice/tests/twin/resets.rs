@@ -12,7 +12,6 @@ use crate::{
 matrix!(transaction:
     what_stands_behind_a_reset_goes_by_the_clients_start,
     errors_behind_a_reset_name_places_in_the_clients_text,
-    what_a_library_has_taken_away_is_not_brought_back,
     what_a_session_began_with_is_there_in_session_mode,
     roles_behind_a_reset,
     a_role_goes_with_the_sessions_user,
@@ -139,25 +138,6 @@ fn errors_behind_a_reset_name_places_in_the_clients_text(case: Case) {
             }
         }
     });
-}
-
-/// The client may not set it, and began with it when the library was not loaded. How often it is warned is another matter.
-fn what_a_library_has_taken_away_is_not_brought_back(case: Case) {
-    let start: Startup<'_> = &[("plpgsql.variable_conflict", "use_column")];
-    for query in [
-        "DO 'BEGIN END'; RESET ALL; SHOW plpgsql.variable_conflict",
-        "RESET ALL; DO 'BEGIN END'; RESET ALL; SHOW plpgsql.variable_conflict",
-    ] {
-        beside(case, &[start], |b| {
-            let [pooled, alone] = [&mut b.pooled[0], &mut b.alone[0]].map(|raw| {
-                raw.send(&s().query(query));
-                let heard = raw.until_ready(1);
-                let all = ordered(&heard).into_iter().filter(|message| message.tag != b'N');
-                all.map(ToString::to_string).collect::<Vec<_>>()
-            });
-            assert_eq!(pooled, alone, "{query}");
-        });
-    }
 }
 
 fn roles_behind_a_reset(case: Case) {
