@@ -38,6 +38,10 @@ pub(crate) const LOOKUP_USER: &str = "sluice_auth";
 const LOOKUP_DATABASE: &str = "postgres";
 const LOOKUP_QUERY: &str = "SELECT sluice.get_secret($1)";
 
+/// The start of every session of Sluice's own that runs statements. It finds PostgreSQL's own functions and operators, and
+/// none that others have made in the database: a start counts above `ALTER DATABASE` and `ALTER ROLE`.
+pub(crate) const SEARCH_PATH: &str = "-c search_path=pg_catalog,pg_temp";
+
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The function that the pool looks secrets up by. It returns what PostgreSQL itself would check a password against,
@@ -256,12 +260,9 @@ fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
     let mut config = Config::new();
     config.host_path(&endpoint.socket_dir).port(endpoint.port).user(user).dbname(database);
     config.application_name("sluice up").connect_timeout(CONNECT_TIME_MAX);
-    // Roles that a standby needs are made before it is there, and what is missing is made again at the next start. A
-    // database's owner chooses its `search_path`, and has operators and functions of his own: none of them is found.
-    config.options(
-        "-c statement_timeout=60s -c default_transaction_read_only=off -c synchronous_commit=local \
-         -c search_path=pg_catalog,pg_temp",
-    );
+    // Roles that a standby needs are made before it is there, and what is missing is made again at the next start.
+    const NO_WAIT: &str = "-c statement_timeout=60s -c default_transaction_read_only=off -c synchronous_commit=local";
+    config.options(&format!("{SEARCH_PATH} {NO_WAIT}"));
     config
 }
 

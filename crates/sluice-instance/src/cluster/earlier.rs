@@ -94,8 +94,8 @@ fn names_one(proc: &Path, paths: &[PathBuf]) -> bool {
     })
 }
 
-/// Whether a path is the same file for that process: to one in a container it is a file of another instance, by whose
-/// name there is one here, too. Who may not look at such a process's files is in a container himself, and sees only his
+/// Tells files of one path apart: to a process in a container it is a file of another instance, by whose name there is
+/// one here, too. Who may not look at such a process's files is in a container himself, and sees only his
 /// own.
 fn is_same_there(proc: &Path, path: &Path) -> bool {
     let file = |path: &Path| if_there(fs::metadata(path)).map(|it| it.map(|it| (it.dev(), it.ino())));

@@ -8,11 +8,7 @@ use sluice_tls::ClientTls;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::roles::REWIND;
-use crate::bootstrap::words;
-
-/// The start of every session here that runs statements. It finds PostgreSQL's own functions and operators, and none
-/// that others have made in the database: a start counts above `ALTER DATABASE` and `ALTER ROLE`.
-pub(super) const SEARCH_PATH: &str = "-c search_path=pg_catalog,pg_temp";
+use crate::bootstrap::{SEARCH_PATH, words};
 
 /// The time for an answer. One that is stopped where it is says nothing.
 const ASK_TIME_MAX: Duration = Duration::from_secs(5);

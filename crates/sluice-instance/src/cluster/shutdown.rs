@@ -19,9 +19,8 @@ use nix::{
 };
 use postgres::{Config, NoTls};
 
-use super::peer::SEARCH_PATH;
 use crate::{
-    bootstrap::SUPERUSER,
+    bootstrap::{SEARCH_PATH, SUPERUSER},
     orphans,
     pid_file::{self, Runner},
 };

@@ -12,13 +12,15 @@ use postgres::{Client, Config, NoTls};
 use super::{
     super::{
         Node,
-        peer::SEARCH_PATH,
         rest::{Api, AskError},
     },
     fence::{Fence, is_fenced},
     view::{Addresses, Sight, Sign},
 };
-use crate::{bootstrap::SUPERUSER, run_as::RunAs};
+use crate::{
+    bootstrap::{SEARCH_PATH, SUPERUSER},
+    run_as::RunAs,
+};
 
 /// By this name a session of a survivor that was stopped in the midst of a statement is found.
 const SESSION: &str = "sluice survivor";
