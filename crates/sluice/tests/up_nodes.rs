@@ -385,14 +385,14 @@ fn one_node_without_its_data_does_not_keep_clients_away() {
     stop(three, &data);
 
     // A copy of which the end is missing is made again.
-    let label = data.join("node3/pgdata/backup_label");
-    fs::rename(label.with_extension("old"), label).unwrap();
-    for file in ["global/pg_control", "postmaster.opts"] {
-        fs::remove_file(data.join("node3/pgdata").join(file)).unwrap();
+    let first = data.join("node1/pgdata");
+    fs::write(first.join("backup_label"), "").unwrap();
+    for file in ["PG_VERSION", "global/pg_control", "postmaster.opts"] {
+        fs::remove_file(first.join(file)).unwrap();
     }
     let mut three = Up::start(&mut up(&data, 3));
-    three.line("node3/pgdata, which had not come to its end");
-    three.line("node3 quorum_standby streaming");
+    three.line("node1/pgdata, which had not come to its end");
+    three.line("node1 quorum_standby streaming");
     three.ready();
     stop(three, &data);
 

@@ -152,7 +152,7 @@ impl NodeKeeper {
         let command = move || {
             // Whose Patroni ends in the midst of a copy, its next one would wait for somebody to remove that.
             if has_run.swap(true, Ordering::Relaxed) {
-                half_copy::remove(&own.pgdata)?;
+                half_copy::remove(&own.home)?;
             }
             Ok(patroni::command(&environment, &run_as, &own))
         };

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     ADDRESS, Cluster, ClusterError, ClusterSpec, EtcdClient, EtcdMember, Node, NodeKeeper, Secrets, Slot, State,
-    Surroundings, earlier, etcd,
+    Surroundings, etcd,
     folder::make_dir,
     needs, new_state,
     patroni::{self, Access},
@@ -25,8 +25,8 @@ use super::{
     tls::TlsFiles,
 };
 use crate::{
-    data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout, POOL_SECRET},
-    event::{Event, Observer},
+    data_dir::{DataDir, DataDirSpec, FIRST_NODE, Layout, LockedDir, POOL_SECRET},
+    event::Observer,
     files::{self, Owner},
     kept_settings::KeptSettings,
     pid_file::{self, Runner},
@@ -38,10 +38,15 @@ use crate::{
 pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result<(Cluster, State), ClusterError> {
     let etcd = etcd::find().ok_or(ClusterError::NoEtcd)?;
     resize::to_several(&spec.data_dir, &*observer, &|root| check_ports_of_several(spec, root))?;
-    let is_formed = State::read(&spec.data_dir.root)?.is_some_and(|state| state.is_formed);
+    let locked = LockedDir::take(&spec.data_dir.root, &spec.data_dir.run_as)?;
+    resize::clear_earlier(locked.root(), &*observer);
+    let is_formed = State::read(locked.root())?.is_some_and(|state| state.is_formed);
+    if is_formed {
+        resize::remove_half_copies(locked.root(), &*observer)?;
+    }
     // A node of a cluster that has lost its data gets the leader's.
     let first = DataDirSpec { layout: Layout::First { may_create: !is_formed }, ..spec.data_dir.clone() };
-    let data_dir = Arc::new(DataDir::open(first, &*observer)?);
+    let data_dir = Arc::new(DataDir::open_locked(locked, first, &*observer)?);
     let (root, run_as) = (data_dir.root(), data_dir.run_as());
     let state = match State::read(root)? {
         Some(state) => state,
@@ -57,15 +62,6 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
     let secrets = Secrets::prepare(root)?;
     let etcd_tls = TlsFiles::prepare(root, run_as)?;
 
-    let own: Vec<PathBuf> =
-        nodes.iter().map(Node::config_file).chain(members.iter().map(|member| member.data.clone())).collect();
-    let count = earlier::clear(&own);
-    if count > 0 {
-        observer.event(Event::EndedEarlier { count });
-    }
-    if state.is_formed {
-        resize::remove_half_copies(root, &*observer)?;
-    }
     resize::check_nodes(data_dir.binaries(), root)?;
     check_ports(root, &nodes, &members)?;
     check_etcd(&state, &members)?;

@@ -113,12 +113,7 @@ pub(super) fn to_several(
 
 /// Removes copies that were interrupted by whatever stopped the nodes. Nothing runs there by now.
 pub(super) fn remove_half_copies(root: &Path, observer: &dyn Observer) -> Result<(), ClusterError> {
-    for pgdata in control::places(root) {
-        if half_copy::remove(&pgdata).map_err(ClusterError::io("remove the half copy in", &pgdata))? {
-            observer.event(Event::RemovedHalfCopy { path: pgdata });
-        }
-    }
-    Ok(())
+    (1..=NODES_MAX).try_for_each(|number| half_copy::clear(&root.join(format!("node{number}")), observer))
 }
 
 /// Before a start: all nodes' data are of one PostgreSQL, and fit the programs.
@@ -207,7 +202,8 @@ fn remove(path: &Path) -> Result<(), ClusterError> {
     if_there(fs::remove_dir_all(path)).map(drop).map_err(ClusterError::io("remove", path))
 }
 
-fn clear_earlier(root: &Path, observer: &dyn Observer) {
+/// Ends what an earlier run has left behind.
+pub(super) fn clear_earlier(root: &Path, observer: &dyn Observer) {
     let numbers = 1..=NODES_MAX;
     let own = numbers.flat_map(|n| [root.join(format!("etcd{n}")), root.join(format!("node{n}/patroni.yml"))]);
     let count = earlier::clear(&own.collect::<Vec<_>>());

@@ -107,6 +107,35 @@ impl DataDirSpec {
     }
 }
 
+/// An instance's directory that has been made and locked, and has not been looked into yet.
+#[derive(Debug)]
+pub(crate) struct LockedDir {
+    root: PathBuf,
+    /// Unlocked when it closes.
+    lock: File,
+}
+
+impl LockedDir {
+    /// Locks the directory; creates it if it is missing.
+    pub(crate) fn take(root: &Path, run_as: &RunAs) -> Result<Self, DataDirError> {
+        let root = make_root(root, run_as)?;
+        let lock = take_lock(&root)?;
+        Ok(Self { root, lock })
+    }
+
+    /// The instance's directory, absolute.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Goes on without data: a witness has none.
+    pub(crate) fn open_witness(self, run_as: &RunAs) -> Result<(PathBuf, File), DataDirError> {
+        check_entry(run_as, &self.root)?;
+        make_dir(&self.root.join("log"), 0o700)?;
+        Ok((self.root, self.lock))
+    }
+}
+
 /// An instance's directory, locked for as long as this value lives.
 #[derive(Debug)]
 pub struct DataDir {
@@ -123,8 +152,17 @@ pub struct DataDir {
 impl DataDir {
     /// Opens the directory; creates it if it is missing.
     pub fn open(spec: DataDirSpec, observer: &dyn Observer) -> Result<Self, DataDirError> {
-        let root = make_root(&spec.root, &spec.run_as)?;
-        let lock = take_lock(&root)?;
+        let locked = LockedDir::take(&spec.root, &spec.run_as)?;
+        Self::open_locked(locked, spec, observer)
+    }
+
+    /// The same, of a directory that has been locked already.
+    pub(crate) fn open_locked(
+        locked: LockedDir,
+        spec: DataDirSpec,
+        observer: &dyn Observer,
+    ) -> Result<Self, DataDirError> {
+        let LockedDir { root, lock } = locked;
         check_reach(&spec, &root)?;
         let home =
             spec.layout.home().map_or_else(|| Ok(root.clone()), |folder| make_node(&spec, &root.join(folder)))?;
@@ -316,15 +354,6 @@ fn check_entry(run_as: &RunAs, path: &Path) -> Result<(), DataDirError> {
         Some(at) => Err(DataDirError::Blocked { user: run_as.name().to_owned(), at, path: path.to_owned() }),
         None => Ok(()),
     }
-}
-
-/// Makes and locks the directory of a host that has no data.
-pub(crate) fn open_witness(root: &Path, run_as: &RunAs) -> Result<(PathBuf, File), DataDirError> {
-    let root = make_root(root, run_as)?;
-    let lock = take_lock(&root)?;
-    check_entry(run_as, &root)?;
-    make_dir(&root.join("log"), 0o700)?;
-    Ok((root, lock))
 }
 
 /// Data that are missing where there have been some, as on a disk that is not mounted, are not made anew.

@@ -1,4 +1,4 @@
-//! Data and settings that are not the cluster's: each a clear error, and nothing is touched.
+//! Data and settings that are not the cluster's: each a clear error, and nothing is touched but half a copy.
 
 use std::{
     fs,
@@ -82,7 +82,13 @@ pub(crate) fn what_is_not_the_clusters(hosts: &Hosts) {
     let (said, is_good) = hosts.command(standby, &["init"]);
     assert!(!is_good && said.contains("the other hosts have a cluster already"), "{said}");
 
+    // A copy, as a loss of power leaves it.
+    fs::write(pgdata.join("backup_label"), "").unwrap();
+    for file in ["PG_VERSION", "global/pg_control", "postmaster.opts"] {
+        fs::remove_file(pgdata.join(file)).unwrap();
+    }
     hosts.start(standby);
+    hosts.wait_said(standby, "node/pgdata, which had not come to its end");
     hosts.wait_placed(standby);
     hosts.wait_streaming(2);
 }

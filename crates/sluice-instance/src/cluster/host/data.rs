@@ -4,23 +4,17 @@
 //! what was acknowledged, so what such data have more is not missed. Data on a later timeline than the primary's, further
 //! on the same one, or on one that began elsewhere in the log, were written outside of the cluster.
 
-use std::{fs, path::Path};
-
 use sluice_config::NodeConfig;
 
 use super::{
-    super::{control::Control, error::ClusterError, patroni::Node, rest::Api},
+    super::{control::Control, error::ClusterError, rest::Api},
     ASK_TIME_MAX,
     history::History,
 };
 use crate::{
     data_dir::DataDir,
-    files::if_there,
     pid_file::{self, Runner},
 };
-
-/// Beside the data: they are being copied, and were none before.
-const MARK: &str = "copying";
 
 /// Looks at the data here, and at the programs, before Patroni does. `system` is the cluster's identifier.
 pub(super) fn check(config: &NodeConfig, data_dir: &DataDir, system: &str, api: &Api) -> Result<(), ClusterError> {
@@ -75,31 +69,6 @@ fn is_further(control: &Control, timeline: u64, location: u64) -> bool {
     control.timeline > timeline || control.timeline == timeline && control.checkpoint.max(control.recovered) > location
 }
 
-/// Notes that there are no data, if so, before they are copied.
-pub(super) fn mark_copy(node: &Node) -> Result<(), ClusterError> {
-    if node.pgdata.exists() {
-        return Ok(());
-    }
-    let path = node.home.join(MARK);
-    fs::write(&path, "").map_err(ClusterError::io("write", &path))
-}
-
-/// Notes that the data are whole.
-pub(super) fn unmark_copy(node: &Node) -> Result<(), ClusterError> {
-    let path = node.home.join(MARK);
-    if_there(fs::remove_file(&path)).map(drop).map_err(ClusterError::io("remove", &path))
-}
-
-/// Removes a copy that was interrupted: its control file would have come last. Says whether there was one.
-pub(super) fn remove_half_copy(home: &Path) -> Result<bool, ClusterError> {
-    let (mark, pgdata) = (home.join(MARK), home.join("pgdata"));
-    if !mark.exists() || !pgdata.exists() || pgdata.join("global/pg_control").exists() {
-        return Ok(false);
-    }
-    fs::remove_dir_all(&pgdata).map_err(ClusterError::io("remove", &pgdata))?;
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,18 +85,5 @@ mod tests {
         assert!(is_further(&control(3, 10, 0), 2, 100));
         assert!(is_further(&control(2, 101, 0), 2, 100) && is_further(&control(2, 10, 101), 2, 100));
         assert!(!is_further(&control(2, 100, 100), 2, 100) && !is_further(&control(1, 500, 500), 2, 100));
-    }
-
-    #[test]
-    fn only_a_half_copy_is_removed() {
-        let home = tempfile::tempdir().unwrap();
-        let control = home.path().join("pgdata/global/pg_control");
-        fs::create_dir_all(control.parent().unwrap()).unwrap();
-        assert!(!remove_half_copy(home.path()).unwrap(), "nobody has noted that it is a copy");
-        fs::write(home.path().join(MARK), "").unwrap();
-        fs::write(&control, "").unwrap();
-        assert!(!remove_half_copy(home.path()).unwrap(), "it is whole");
-        fs::remove_file(&control).unwrap();
-        assert!(remove_half_copy(home.path()).unwrap() && !home.path().join("pgdata").exists());
     }
 }

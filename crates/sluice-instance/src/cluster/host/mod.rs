@@ -58,6 +58,7 @@ use super::{
     error::ClusterError,
     etcd::{EtcdMember, Launch},
     etcd_api::EtcdClient,
+    half_copy,
     keeper::{NodeKeeper, Slot, stop_etcd},
     patroni::Node,
     process::Program,
@@ -279,11 +280,13 @@ impl Host {
         if !begins {
             let Some(system) = self.wait_system(pause)? else { return Ok(false) };
             data::check(&self.config, data_dir, &system, &self.api)?;
-            data::mark_copy(keeper.node())?;
+            let home = &keeper.node().home;
+            half_copy::note(home).map_err(ClusterError::io("note that data are copied to", home))?;
         }
         keeper.start()?;
         let Some(role) = self.wait_running(keeper, begins, pause)? else { return Ok(false) };
-        data::unmark_copy(keeper.node())?;
+        let home = &keeper.node().home;
+        half_copy::forget(home).map_err(ClusterError::io("note that the data are whole in", home))?;
         if begins && role == PRIMARY {
             let endpoint = endpoint(keeper.node());
             roles::make(data_dir, &endpoint, None)?;

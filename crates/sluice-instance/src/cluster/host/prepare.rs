@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8},
@@ -17,6 +17,7 @@ use super::{
         error::ClusterError,
         etcd::{self, EtcdMember},
         folder::make_tree,
+        half_copy,
         keeper::{NodeKeeper, Slot, Surroundings},
         patroni::{self, Access, Node},
         ports::{check_port, make_log},
@@ -24,14 +25,14 @@ use super::{
         survivors::Electorate,
         tls::TlsFiles,
     },
-    Host, HostSpec, certificates, data,
+    Host, HostSpec, certificates,
     members::{self, etcd_client},
     rules,
     state::{HostState, Stage},
 };
 use crate::{
     binaries::Binaries,
-    data_dir::{self, DataDir, DataDirSpec, HOST, Layout},
+    data_dir::{DataDir, DataDirSpec, HOST, Layout, LockedDir},
     event::{Event, Observer},
     files::{self, Owner},
     pid_file::{self, Runner},
@@ -121,40 +122,42 @@ pub(super) fn prepare(spec: HostSpec, observer: Arc<dyn Observer>) -> Result<Hos
     let HostSpec { config, run_as, programs, tuning, stop_timeout } = spec;
     let etcd_program = etcd::find_for_host()?;
     certificates::check(&config)?;
-    let home = config.data.join(HOST);
-    if data::remove_half_copy(&home)? {
-        observer.event(Event::RemovedLeftover { path: home.join("pgdata") });
+    let locked = LockedDir::take(&config.data, &run_as)?;
+    let before = HostState::read(locked.root())?.map_or_else(Vec::new, |state| state.etcd);
+    let unnamed = members::unnamed(&before, &config);
+    let state = HostState::of(&config, locked.root())?;
+    let home = locked.root().join(HOST);
+    let etcd_data = locked.root().join("etcd");
+    let count = earlier::clear(&[home.join(patroni::FILE), etcd_data.clone()]);
+    if count > 0 {
+        observer.event(Event::EndedEarlier { count });
+    }
+    // Data that a cluster begins with are nobody's copy.
+    if state.stage == Stage::Member {
+        half_copy::clear(&home, &*observer)?;
     }
     let (root, opened, lock) = match programs {
         None => {
-            let (root, lock) = data_dir::open_witness(&config.data, &run_as)?;
+            let (root, lock) = locked.open_witness(&run_as)?;
             (root, None, Some(lock))
         }
         Some((binaries, environment)) => {
             let layout = Layout::Host { may_create: false };
             let spec = DataDirSpec { layout, ..DataDirSpec::new(&config.data, binaries, run_as.clone()) };
-            let data_dir = Arc::new(DataDir::open(spec, &*observer)?);
+            let data_dir = Arc::new(DataDir::open_locked(locked, spec, &*observer)?);
             (data_dir.root().to_owned(), Some((data_dir, environment)), None)
         }
     };
-    let before = HostState::read(&root)?.map_or_else(Vec::new, |state| state.etcd);
-    let unnamed = members::unnamed(&before, &config);
-    let state = HostState::of(&config, &root)?;
     let own = config.own();
     let member = EtcdMember {
         name: own.name.clone(),
-        data: root.join("etcd"),
+        data: etcd_data,
         log: root.join("log/etcd.log"),
         client: own.etcd_client,
         health: None,
         peer: own.etcd_peer,
     };
     let node = opened.as_ref().map(|(data_dir, _)| node(&config, data_dir));
-    let running: Vec<PathBuf> = node.iter().map(Node::config_file).chain([member.data.clone()]).collect();
-    let count = earlier::clear(&running);
-    if count > 0 {
-        observer.event(Event::EndedEarlier { count });
-    }
     check_ports(&config, node.as_ref())?;
     let tls = certificates::copy(&config, &root, &run_as)?;
     let api = Api::with_certificate(&tls)
