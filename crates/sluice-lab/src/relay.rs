@@ -10,7 +10,7 @@ use std::{
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     num::NonZeroU64,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, Receiver, SyncSender},
     },
@@ -22,7 +22,7 @@ use std::{
 const CHUNK: usize = 32 << 10;
 /// Chunks under way at once, in each direction of a connection; who sends more waits, as for a full window.
 const CHUNKS_MAX: usize = 1024;
-/// Connections that it takes in its life: a node makes a handful.
+/// Connections at once: a node makes a handful.
 const CONNECTIONS_MAX: usize = 1000;
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
@@ -39,7 +39,15 @@ struct Shared {
     /// In nanoseconds, one way.
     delay: AtomicU64,
     is_over: AtomicBool,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Those that are open, and some that were: each one lives as long as its threads do.
+    pairs: Mutex<Vec<Weak<Pair>>>,
+}
+
+/// Both ends of a connection.
+#[derive(Debug)]
+struct Pair {
+    client: TcpStream,
+    server: TcpStream,
 }
 
 impl Shared {
@@ -47,13 +55,14 @@ impl Shared {
         Duration::from_nanos(self.delay.load(Ordering::Relaxed))
     }
 
-    /// Keeps a stream, to close it at the end; an error if that has come.
-    fn keep(&self, stream: &TcpStream) -> io::Result<()> {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_over.load(Ordering::Relaxed) || streams.len() >= 2 * CONNECTIONS_MAX {
+    /// Notes a connection, to close it at the end; an error if that has come.
+    fn note(&self, pair: &Arc<Pair>) -> io::Result<()> {
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.retain(|pair| pair.strong_count() > 0);
+        if self.is_over.load(Ordering::Relaxed) || pairs.len() >= CONNECTIONS_MAX {
             return Err(io::Error::other("the relay takes no more connections"));
         }
-        streams.push(stream.try_clone()?);
+        pairs.push(Arc::downgrade(pair));
         Ok(())
     }
 }
@@ -94,9 +103,11 @@ impl Drop for Relay {
             // A panic was reported by its thread.
             let _ = thread.join();
         }
-        for stream in &*self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner) {
+        let pairs = self.shared.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        for pair in pairs.iter().filter_map(Weak::upgrade) {
             // The others may have closed it.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = pair.client.shutdown(Shutdown::Both);
+            let _ = pair.server.shutdown(Shutdown::Both);
         }
     }
 }
@@ -113,20 +124,22 @@ fn accept(listener: &TcpListener, to: SocketAddr, shared: &Arc<Shared>) {
 
 fn connect(client: TcpStream, to: SocketAddr, shared: &Arc<Shared>) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&to, CONNECT_MAX)?;
-    for stream in [&client, &server] {
-        stream.set_nodelay(true)?;
-        shared.keep(stream)?;
-    }
-    forward(client.try_clone()?, server.try_clone()?, shared)?;
-    forward(server, client, shared)
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let pair = Arc::new(Pair { client, server });
+    shared.note(&pair)?;
+    forward(&pair, |pair| (&pair.client, &pair.server), shared)?;
+    forward(&pair, |pair| (&pair.server, &pair.client), shared)
 }
 
-/// One direction: a thread that notes when bytes came, and one that sends them when they are due.
-fn forward(from: TcpStream, to: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+/// One direction, from the first end to the second: a thread that notes when bytes came, and one that sends them when
+/// they are due.
+fn forward(pair: &Arc<Pair>, ends: fn(&Pair) -> (&TcpStream, &TcpStream), shared: &Arc<Shared>) -> io::Result<()> {
     let (sender, receiver) = mpsc::sync_channel(CHUNKS_MAX);
-    let shared = Arc::clone(shared);
-    thread::Builder::new().name("relay-in".to_owned()).spawn(move || receive(from, &sender, &shared))?;
-    thread::Builder::new().name("relay-out".to_owned()).spawn(move || send(to, &receiver))?;
+    let (source, target, shared) = (Arc::clone(pair), Arc::clone(pair), Arc::clone(shared));
+    let thread = |name: &str| thread::Builder::new().name(name.to_owned());
+    thread("relay-in").spawn(move || receive(ends(&source).0, &sender, &shared))?;
+    thread("relay-out").spawn(move || send(ends(&target).1, &receiver))?;
     Ok(())
 }
 
@@ -135,7 +148,7 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-fn receive(mut from: TcpStream, sender: &SyncSender<Chunk>, shared: &Shared) {
+fn receive(mut from: &TcpStream, sender: &SyncSender<Chunk>, shared: &Shared) {
     let mut buffer = vec![0; CHUNK];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         let chunk = Chunk { due: Instant::now() + shared.delay(), bytes: buffer[..count].to_vec() };
@@ -145,7 +158,7 @@ fn receive(mut from: TcpStream, sender: &SyncSender<Chunk>, shared: &Shared) {
     }
 }
 
-fn send(mut to: TcpStream, receiver: &Receiver<Chunk>) {
+fn send(mut to: &TcpStream, receiver: &Receiver<Chunk>) {
     // By default the kernel lets a sleep be 0.05 ms too long, which is half of the shortest distance.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     for Chunk { due, bytes } in receiver {
@@ -193,6 +206,18 @@ mod tests {
             thread::spawn(move || writer.write_all(&bytes).unwrap());
             stream.read_exact(&mut heard).unwrap();
             assert!(sent == heard && begin.elapsed() >= 2 * one_way);
+        }
+    }
+
+    #[test]
+    fn connections_that_have_ended_do_not_count() {
+        let relay = Relay::start(echo()).unwrap();
+        for _ in 0..CONNECTIONS_MAX + 100 {
+            let mut stream = TcpStream::connect(relay.address()).unwrap();
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
         }
     }
 
