@@ -384,7 +384,8 @@ fn one_node_without_its_data_does_not_keep_clients_away() {
     three.ready();
     stop(three, &data);
 
-    // A copy of which the end is missing is made again.
+    // A copy of which the end is missing is made again. It was the last primary, stopped in order, so Patroni takes nobody
+    // else by itself.
     let first = data.join("node1/pgdata");
     fs::write(first.join("backup_label"), "").unwrap();
     for file in ["PG_VERSION", "global/pg_control", "postmaster.opts"] {
@@ -392,6 +393,15 @@ fn one_node_without_its_data_does_not_keep_clients_away() {
     }
     let mut three = Up::start(&mut up(&data, 3));
     three.line("node1/pgdata, which had not come to its end");
+    three.line("node1 replica stopped, node2 replica running, node3 replica running");
+    let said = cluster(&data, &["failover", "node1", "--force"]);
+    assert!(said.contains("PostgreSQL does not run on node1"), "{said}");
+    let said = cluster(&data, &["failover", "node2"]);
+    assert!(said.contains("none has more than node2, and node1 can't be asked"), "{said}");
+    let said = cluster(&data, &["failover", "node2", "--force"]);
+    assert!(said.contains("node2 is the primary"), "{said}");
+    let said = cluster(&data, &["failover", "node3", "--force"]);
+    assert!(said.contains("node2 is the primary\nsluice cluster switchover"), "{said}");
     three.line("node1 quorum_standby streaming");
     three.ready();
     stop(three, &data);

@@ -119,7 +119,8 @@ impl Cluster {
             }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                self.observer.event(Event::ClusterWaiting { waited: begin.elapsed(), members: said(&members) });
+                let waited = begin.elapsed();
+                self.observer.event(Event::ClusterWaiting { waited, members: said_after(&members, waited) });
             }
             thread::sleep(POLL);
         }
@@ -153,6 +154,17 @@ fn said(members: &Members) -> String {
     if members.pause { format!("{members}; {PAUSED}") } else { members.to_string() }
 }
 
+/// The same, and what to do where they have been without a primary for longer than an election takes.
+fn said_after(members: &Members, waited: Duration) -> String {
+    let is_stuck = waited >= ONE_MISSING && !members.pause && members.leader().is_none();
+    if !is_stuck || members.members.is_empty() {
+        return said(members);
+    }
+    format!(
+        "{members}; behind a stop Patroni takes the last primary only: where that is gone for good, sluice cluster failover"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,5 +174,18 @@ mod tests {
         let waits = Members { pause: true, ..Members::default() };
         assert!(said(&waits).ends_with("sluice cluster resume ends that"), "{}", said(&waits));
         assert_eq!(said(&Members::default()), "no node has told anything yet");
+    }
+
+    #[test]
+    fn who_waits_for_a_primary_is_told_how_to_choose_one() {
+        let late = Duration::from_secs(40);
+        let of = |role: &str| {
+            let member = format!(r#"{{"members": [{{"name": "b", "role": "{role}", "state": "running"}}]}}"#);
+            serde_json::from_str::<Members>(&member).unwrap()
+        };
+        assert!(said_after(&of("replica"), late).ends_with("sluice cluster failover"));
+        for (members, waited) in [(of("leader"), late), (of("replica"), ONE_MISSING / 2), (Members::default(), late)] {
+            assert_eq!(said_after(&members, waited), said(&members));
+        }
     }
 }

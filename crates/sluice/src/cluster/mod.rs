@@ -10,6 +10,7 @@
 //! | `status` | what its nodes and pools are doing |
 //! | `hold` | holding clients, and letting them go on |
 //! | `switchover` | another primary |
+//! | `failover` | a primary where there is none |
 //! | `slots` | whether it could serve the slots of subscribers |
 //! | `restart` | each node in turn |
 //! | `config` | the settings that all nodes share |
@@ -19,6 +20,7 @@
 //! | `moment` | times as PostgreSQL writes them |
 
 mod config;
+mod failover;
 mod hold;
 mod maintenance;
 mod moment;
@@ -46,6 +48,12 @@ pub(crate) enum ClusterCommand {
     Status(StatusArgs),
     /// Make another node the primary, with clients held at the ends of their transactions
     Switchover(SwitchoverArgs),
+    /// Make a node the primary where there is none, and Patroni makes nobody one
+    ///
+    /// When all nodes have been stopped in order, Patroni takes the last primary only; and it takes nobody who may lack what
+    /// was acknowledged. Where that node is gone for good, this chooses another one. It refuses a node that lacks what
+    /// another one has that answers.
+    Failover(FailoverArgs),
     /// Restart all nodes, one after the other: standbys first, the primary last
     ///
     /// For a setting that needs a restart, or a minor upgrade of PostgreSQL. Another node becomes the primary before the old
@@ -120,6 +128,17 @@ pub(crate) struct Holding {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct FailoverArgs {
+    /// The node
+    node: String,
+    /// Though what another node alone has is lost then
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    at: Where,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
     /// Only the nodes whose settings need it
     #[arg(long)]
@@ -188,6 +207,9 @@ pub(crate) fn cluster(command: ClusterCommand) -> Result<()> {
         ClusterCommand::Status(StatusArgs { json, at }) => status::show(&Target::find(at)?, json),
         ClusterCommand::Switchover(SwitchoverArgs { to, how, at }) => {
             switchover::command(&Target::find(at)?, to.as_deref(), how)
+        }
+        ClusterCommand::Failover(FailoverArgs { node, force, at }) => {
+            failover::command(&Target::find(at)?, &node, force)
         }
         ClusterCommand::Restart(RestartArgs { pending, timeout, how, at }) => {
             restart::rolling(&Target::find(at)?, pending, timeout, how)
