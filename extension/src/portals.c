@@ -11,7 +11,9 @@
  * many share must not be ended by one of them.
  *
  * Such a portal can't be run.  Here it has neither from its failure on, so that
- * Execute gets the error that it should: the transaction is aborted.
+ * Execute gets the error that it should: the transaction is aborted.  One that has not
+ * failed goes on: a subtransaction's end is caught by PL/pgSQL, and a procedure may roll
+ * back, within a Query of which more statements follow.
  */
 #include "postgres.h"
 
@@ -25,7 +27,7 @@ forget_statements(void)
 	Portal		portal = GetPortalByName("");
 
 	/* Those of a prepared statement are the portal's own, or the plan cache's. */
-	if (PortalIsValid(portal) && portal->cplan == NULL)
+	if (PortalIsValid(portal) && portal->status == PORTAL_FAILED && portal->cplan == NULL)
 	{
 		portal->stmts = NIL;
 		portal->sourceText = "";
