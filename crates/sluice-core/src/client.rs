@@ -187,6 +187,8 @@ pub struct Session {
     pub begun: Option<Begun>,
     /// Whether that was lost with its server: all of it fails with that error, its COMMIT above all.
     pub is_lost: bool,
+    /// Whether that was amid a batch of which no message has been told so.
+    pub loses_batch: bool,
     /// Its COMMIT whose answer was lost, until a server says what became of it.
     pub commit: Option<Box<LostCommit>>,
     /// Queries of Sluice's own that have failed one after another.
@@ -365,6 +367,7 @@ impl Session {
             sequences_lost: 0,
             begun: None,
             is_lost: false,
+            loses_batch: false,
             commit: None,
             failures: 0,
             needs_new: false,

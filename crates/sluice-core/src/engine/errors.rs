@@ -203,6 +203,9 @@ impl<I: Io> ServerRelay<'_, I> {
             // ReadyForQuery follows, or the end of the connection.
             Answers::Whole => {
                 self.note_failure(is_end);
+                if !is_end {
+                    self.server.exchange.tell_failure();
+                }
                 self.in_clients_places(BackendKind::ErrorResponse, body)
             }
             Answers::Batch | Answers::Begin(_) => {
@@ -225,6 +228,9 @@ impl<I: Io> ServerRelay<'_, I> {
     fn batch_error(&mut self, body: &[u8], is_end: bool) -> Verdict {
         if !is_end && self.begin_healing(body) {
             return Verdict::Swallow;
+        }
+        if !is_end {
+            self.server.exchange.tell_failure();
         }
         self.server.sequences.end_batch(true);
         let is_told = self.tell_parameters();

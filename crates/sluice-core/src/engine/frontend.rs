@@ -257,10 +257,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             // Malformed, which is PostgreSQL's to say.
             FrontendKind::Sync | FrontendKind::Flush if seen.total != SYNC.len() => Step::Stop(Stop::NeedServer),
             FrontendKind::Sync => {
-                self.session.end_batch();
-                self.end_portal();
-                self.drop_message(seen);
-                self.send_ready(self.session.status());
+                self.sync_without_server(seen);
                 Step::Next
             }
             // As PostgreSQL does outside of a COPY, and with nothing to flush.

@@ -197,6 +197,7 @@ impl Engine {
         {
             // Only its ROLLBACK goes to a server.
             session.is_lost = false;
+            session.loses_batch = false;
             server.exchange.begin().announce();
             send_begin(now, server, &mut self.scratch, begun, io);
         }

@@ -43,6 +43,7 @@ impl Engine {
         let server = &self.servers[id];
         // While something is prepared for it, nothing of the client's is under way: its message waits here.
         let asks = server.preparation == Preparation::None && server.exchange.replies().have_clients();
+        let loses_batch = !asks && server.exchange.has_open_batch() && !server.exchange.is_failure_told();
         let serial = server.serial;
         if fails_commit {
             self.answer_commit_as_failed(now, id, &reports, io);
@@ -64,6 +65,7 @@ impl Engine {
         if !is_over {
             session.begun.get_or_insert(Begun::failed(plain_begin()));
             session.is_lost = true;
+            session.loses_batch = loses_batch;
         }
         if !asks {
             session.reports.extend(reports);
@@ -90,7 +92,9 @@ impl Engine {
 
     /// Answers a COMMIT as if its server had refused it.
     fn answer_commit_as_failed(&mut self, now: Time, id: ServerId, reports: &[u8], io: &mut impl Io) {
-        self.server_bytes(now, id, &lost().to_bytes(), false, io);
+        if !self.servers[id].exchange.is_failure_told() {
+            self.server_bytes(now, id, &lost().to_bytes(), false, io);
+        }
         if self.servers.get(id).is_some_and(|server| server.exchange.replies().end_requests()) {
             let ready = TransactionStatus::Idle.ready_for_query();
             self.server_bytes(now, id, &[reports, &ready].concat(), false, io);
@@ -118,7 +122,7 @@ impl Engine {
     }
 
     /// Answers what a server owes as if it had said that itself: the first request that is open fails because of the
-    /// loss, and those behind it because of that.
+    /// loss, unless it has failed already, and those behind it because of that.
     fn answer_as_failed(&mut self, now: Time, id: ServerId, reports: &[u8], io: &mut impl Io) {
         let mut reports = reports;
         let begins = self.servers[id].exchange.replies().begin_block();
@@ -127,7 +131,9 @@ impl Engine {
         // Each round answers a request.
         let rounds = self.servers[id].exchange.replies().client_requests().max(1);
         for _ in 0..rounds {
-            self.server_bytes(now, id, &error.to_bytes(), false, io);
+            if !self.servers.get(id).is_some_and(|server| server.exchange.is_failure_told()) {
+                self.server_bytes(now, id, &error.to_bytes(), false, io);
+            }
             let owes = self.servers.get(id).is_some_and(|server| server.exchange.replies().end_requests());
             if !owes {
                 return;
@@ -202,7 +208,20 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         false
     }
 
+    /// Answers a Sync without a server. What its batch has run may be lost, which no message of it has been told.
+    pub(super) fn sync_without_server(&mut self, seen: Seen<'a>) {
+        self.session.end_batch();
+        self.end_portal();
+        if std::mem::take(&mut self.session.loses_batch) {
+            self.fail_lost(seen);
+        } else {
+            self.drop_message(seen);
+        }
+        self.send_ready(self.session.status());
+    }
+
     fn fail_lost(&mut self, seen: Seen<'a>) {
+        self.session.loses_batch = false;
         self.drop_message(seen);
         self.flush();
         self.io.send(self.client, &lost().to_bytes());

@@ -64,6 +64,8 @@ pub struct Exchange {
     left: Left,
     /// Whether a part of the request that is being answered has run.
     has_run: bool,
+    /// Whether the client has heard that the request has failed, whose end is to come.
+    is_failure_told: bool,
     /// Whether the request that is being answered has discarded all, which is committed at once, whatever follows in
     /// its batch.
     has_discarded: bool,
@@ -152,6 +154,7 @@ impl Exchange {
             end: End::default(),
             left: Left::Nothing,
             has_run: false,
+            is_failure_told: false,
             has_discarded: false,
             is_behind_discard: false,
             implicit: Implicit::default(),
@@ -431,6 +434,16 @@ impl Exchange {
         }
     }
 
+    /// The client hears the error of the request that is being answered: it is the only one up to ReadyForQuery.
+    pub fn tell_failure(&mut self) {
+        self.is_failure_told = true;
+    }
+
+    /// Whether it has heard that, and the request's end is to come.
+    pub fn is_failure_told(&self) -> bool {
+        self.is_failure_told
+    }
+
     /// See [`Replies::complete`].
     pub fn complete(&mut self, tag: &[u8]) -> bool {
         self.replies.complete(tag)
@@ -453,6 +466,8 @@ impl Exchange {
         (self.has_run, self.is_behind_discard) = (false, false);
         self.end.is_told = false;
         let mut answered = self.replies.pop();
+        // One of Sluice's own stands amid the client's batch.
+        self.is_failure_told &= matches!(answered, Some(Expected::OwnSync(_)));
         self.turns.answered();
         match &mut answered {
             Some(Expected::Query { resets, is_amid, .. }) => {

@@ -120,6 +120,48 @@ fn a_statement_that_is_under_way_in_a_block_fails_with_it() {
     }
 }
 
+/// A request has one error, whatever becomes of its server: drivers take a second one for an end of the connection.
+#[test]
+fn a_request_that_has_failed_is_not_told_of_the_loss() {
+    for (asked, heard) in [
+        (query("INSERT INTO t VALUES (1)"), "Z(E)"),
+        ([run_unnamed(), sync()].concat(), "Z(E)"),
+        ([run_unnamed(), sync(), run_unnamed(), sync()].concat(), "Z(E) E(25P02) Z(E)"),
+    ] {
+        let (mut table, client, server) = in_block();
+        table.says(client, &asked);
+        table.says(server, &answers("E(42P03)"));
+        assert_eq!(table.hears(client), "E(42P03)");
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), heard);
+        goes_on(&mut table, client);
+    }
+    let (mut table, client, server) = in_block();
+    table.says(client, &[run_unnamed(), flush()].concat());
+    table.says(server, &answers("E(42P03)"));
+    assert_eq!(table.hears(client), "E(42P03)");
+    table.hangs_up(server);
+    table.says(client, &sync());
+    assert_eq!(table.hears(client), "Z(E)");
+    goes_on(&mut table, client);
+}
+
+#[test]
+fn a_batch_that_is_lost_ahead_of_its_sync_fails_with_that() {
+    let (mut table, client, server) = in_block();
+    table.says(client, &[run_unnamed(), flush()].concat());
+    table.hears(server);
+    table.says(server, &answers("1 2 C(INSERT 0 1)"));
+    assert_eq!(table.hears(client), "1 2 C(INSERT 0 1)");
+    table.hangs_up(server);
+    assert_eq!(table.hears(client), "");
+    table.says(client, &sync());
+    assert_eq!(table.hears(client), "E(40001) Z(E)");
+    table.says(client, &sync());
+    assert_eq!(table.hears(client), "Z(E)");
+    goes_on(&mut table, client);
+}
+
 #[test]
 fn several_commands_of_which_none_may_end_a_block_fail_with_it() {
     let asked = "INSERT INTO t VALUES (1); SELECT pending, end_of FROM t";
