@@ -305,17 +305,18 @@ durability_before_utility(const Node *command)
 	if (!IsA(command, TransactionStmt) || IsTransactionBlock() || IsSubTransaction())
 		return;
 	kind = ((const TransactionStmt *) command)->kind;
-	if (kind == TRANS_STMT_COMMIT_PREPARED)
+	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
 	{
 		/*
-		 * A read-only transaction may commit it, a standby may not: asked here, since
-		 * it may be promoted before PostgreSQL asks.
+		 * A read-only transaction may end it, a standby may not: asked here, since it
+		 * may be promoted before PostgreSQL asks.  A rollback that is acknowledged and
+		 * lost would have the prepared transaction there again.
 		 */
-		PreventCommandDuringRecovery("COMMIT PREPARED");
+		PreventCommandDuringRecovery(kind == TRANS_STMT_COMMIT_PREPARED
+									 ? "COMMIT PREPARED" : "ROLLBACK PREPARED");
 		check_commit();
-	}
-	if (kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED)
 		begin_commit();
+	}
 }
 
 /*

@@ -116,7 +116,10 @@ fn nothing_is_committed_without_the_standbys_that_have_to_be_there(version: Vers
     run(&mut client, "BEGIN; SET LOCAL synchronous_commit = local; INSERT INTO t VALUES (1); COMMIT");
     run(&mut client, "BEGIN; SET LOCAL synchronous_commit = local; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'a'");
     refused_alone(&mut client, "COMMIT PREPARED 'a'");
-    run(&mut client, "ROLLBACK PREPARED 'a'");
+    refused_alone(&mut client, "ROLLBACK PREPARED 'a'");
+    for sql in ["SET synchronous_commit = local", "ROLLBACK PREPARED 'a'", "RESET synchronous_commit"] {
+        run(&mut client, sql);
+    }
     // What no rollback would take back is refused before it is done.
     let mut owner = server.superuser("postgres");
     for sql in ["SET synchronous_commit = local", "CREATE DATABASE kept"] {
@@ -163,7 +166,9 @@ fn what_may_not_write_is_told_so_at_once(version: Version) {
     server.up();
     refuses_to_write(&mut server.superuser("postgres"));
     let mut app = session(&server, "");
-    is_refused_at_once(&mut app, "COMMIT PREPARED 'a'", "cannot execute COMMIT PREPARED during recovery");
+    for end in ["COMMIT PREPARED", "ROLLBACK PREPARED"] {
+        is_refused_at_once(&mut app, &format!("{end} 'a'"), &format!("cannot execute {end} during recovery"));
+    }
 }
 
 fn refuses_to_write(client: &mut Client) {
@@ -302,8 +307,9 @@ fn refuses_what_is_below(server: &TestServer) {
     run(&mut client, "BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION 'a'");
     let mut below = session(server, "-c synchronous_commit=local");
     assert_eq!(code(below.batch_execute("COMMIT PREPARED 'a'")), SqlState::INVALID_PARAMETER_VALUE);
-    // That commits nothing.
-    run(&mut below, "ROLLBACK PREPARED 'a'");
+    // The next primary would have it still.
+    assert_eq!(code(below.batch_execute("ROLLBACK PREPARED 'a'")), SqlState::INVALID_PARAMETER_VALUE);
+    run(&mut client, "ROLLBACK PREPARED 'a'");
 }
 
 fn writes_nothing(client: &mut Client, server: &TestServer) {

@@ -216,6 +216,17 @@ pub(crate) fn databases(text: &[u8]) -> Vec<Box<[u8]>> {
     found
 }
 
+/// The keywords that PostgreSQL takes for no name unless they are quoted: those that are reserved, and those that name
+/// functions and types only (PostgreSQL's documentation, appendix C). ALL stands for all of them.
+const NO_NAMES: &str = "\
+    analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation \
+    column concurrently constraint create cross current_catalog current_date current_role current_schema \
+    current_time current_timestamp current_user default deferrable desc distinct do else end except false fetch \
+    for foreign freeze from full grant group having ilike in initially inner intersect into is isnull join lateral \
+    leading left like limit localtime localtimestamp natural not notnull null offset on only or order outer \
+    overlaps placing primary references returning right select session_user similar some symmetric system_user \
+    table tablesample then to trailing true union unique user using variadic verbose when where window with";
+
 /// The words of a command.
 struct Words<'a>(Peekable<Lexer<'a>>);
 
@@ -236,10 +247,14 @@ impl Words<'_> {
         keywords.iter().copied().find(|keyword| self.take(keyword))
     }
 
-    /// The next identifier as PostgreSQL folds it, and whether it was quoted.
+    /// The next identifier as PostgreSQL folds it, and whether it was quoted; `None` if it is none.
     fn name(&mut self) -> Option<(Vec<u8>, bool)> {
         match self.0.next()? {
-            Token::Word(word) => Some((word.to_ascii_lowercase(), false)),
+            Token::Word(word) => {
+                let word = word.to_ascii_lowercase();
+                let is_name = !NO_NAMES.split(' ').any(|keyword| keyword.as_bytes() == word);
+                is_name.then_some((word, false))
+            }
             Token::Quoted(name) => Some((without_doubles(name), true)),
             _ => None,
         }
@@ -362,6 +377,9 @@ mod tests {
             ("/* app */ deallocate /* one */ \"q\" /* traceparent='00-1' */;", name("q")),
             ("-- so\nDEALLOCATE prepare;", name("prepare")),
             ("DEALLOCATE q /* open", None),
+            ("DEALLOCATE select", None),
+            ("DEALLOCATE PREPARE Left", None),
+            ("DEALLOCATE \"select\"", name("select")),
             ("DEALLOCATE ALL", Some(Command::DeallocateAll)),
             ("DISCARD ALL -- done", Some(Command::DiscardAll)),
             ("deallocate prepare all;", Some(Command::DeallocateAll)),

@@ -9,6 +9,7 @@ matrix!(transaction:
     names_under_settings,
     names_of_clients_that_go,
     names_that_are_given_again,
+    keywords_as_names,
     a_batch_goes_on_behind_what_takes_all_names,
     functions_that_forget,
     statements_that_no_longer_parse,
@@ -240,6 +241,20 @@ fn names_under_settings(case: Case) {
             b.query(0, "EXECUTE b; SHOW TimeZone");
             b.query(0, "SET search_path = none; SET statement_timeout = '20s'; SET default_transaction_read_only = on");
             b.query(0, "SET default_transaction_isolation = 'serializable'; SET default_transaction_deferrable = on");
+        }
+    });
+}
+
+/// Those that PostgreSQL takes for a name, and those that are an error to it.
+fn keywords_as_names(case: Case) {
+    beside(case, &[&[]], |b| {
+        let said = b.query(0, "SELECT word FROM pg_get_keywords()");
+        let keywords: Vec<_> = said.split("D(").skip(1).filter_map(|row| row.split(')').next()).collect();
+        assert!(keywords.len() > 400, "{said}");
+        for keyword in keywords {
+            b.says(0, &s().parse(keyword, "SELECT 1").sync());
+            b.query(0, &format!("DEALLOCATE {keyword}"));
+            b.query(0, &format!("EXECUTE \"{keyword}\""));
         }
     });
 }
