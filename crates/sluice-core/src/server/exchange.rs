@@ -7,6 +7,7 @@
 
 mod blocks;
 mod copies;
+mod failure;
 mod names;
 mod resets;
 
@@ -419,29 +420,6 @@ impl Exchange {
     pub fn lead_to(&mut self, status: Option<TransactionStatus>) {
         // It stands among them itself.
         self.turns.lead_to(status, || self.replies.requests().saturating_sub(1));
-    }
-
-    /// The request that is being answered has failed: it resets nothing but what it has discarded.
-    pub fn note_failure(&mut self) {
-        self.copy_fails();
-        self.turns.fail();
-        self.implicit.fail();
-        if !self.replies.set_resets(None) {
-            self.batch_resets.clear();
-        }
-        if self.has_discarded {
-            self.note_reset_of_all();
-        }
-    }
-
-    /// The client hears the error of the request that is being answered: it is the only one up to ReadyForQuery.
-    pub fn tell_failure(&mut self) {
-        self.is_failure_told = true;
-    }
-
-    /// Whether it has heard that, and the request's end is to come.
-    pub fn is_failure_told(&self) -> bool {
-        self.is_failure_told
     }
 
     /// See [`Replies::complete`].
