@@ -137,8 +137,9 @@ adds_identity(const AlterTableStmt *command)
 }
 
 /*
- * Whether COPY will make values of an identity column. It keeps the table, which
- * it is about to lock itself.
+ * Whether COPY will make values of an identity column.  The table is kept, under the
+ * lock that COPY takes next: a weaker one would have to be raised then, which is a
+ * deadlock with whoever waits for this one.
  */
 static bool
 copies_identity(const CopyStmt *command)
@@ -150,7 +151,7 @@ copies_identity(const CopyStmt *command)
 
 	if (!command->is_from || command->relation == NULL)
 		return false;
-	id = RangeVarGetRelid(command->relation, AccessShareLock, true);
+	id = RangeVarGetRelid(command->relation, RowExclusiveLock, true);
 	if (!OidIsValid(id))
 		return false;
 	table = relation_open(id, NoLock);

@@ -1,14 +1,18 @@
 //! Deadlocks: sessions that could wait for each other for ever, and do not.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use sluice_testkit::{Version, becomes, versions};
 
-use crate::server::{Gate, meanwhile_run, run};
+use crate::server::{Gate, meanwhile, meanwhile_run, run};
 
 versions!(
     ddl_behind_a_statement_that_waits,
     a_lock_of_the_session_that_waits,
+    a_copy_that_waits_holds_nothing_of_its_table,
     a_lock_that_is_held_opens_no_gate_at_once,
     slots_that_nobody_uses,
     a_begin_behind_a_write_in_one_string,
@@ -62,6 +66,24 @@ fn a_lock_of_the_session_that_waits(version: Version) {
     deadlocked.join().unwrap().1.unwrap();
     inside.join().unwrap().1.unwrap();
     assert_eq!(gate.of("transaction", "over_limit"), "1");
+}
+
+/// Looking for an identity column, it would stand in the way of whom it waits for.
+fn a_copy_that_waits_holds_nothing_of_its_table(version: Version) {
+    let gate = Gate::new(version, &[SOON]);
+    let mut ddl = gate.session();
+    run(&mut ddl, "CREATE TABLE t (n int)");
+    run(&mut ddl, "BEGIN; CREATE INDEX ON t (n)");
+    let copy = meanwhile(gate.session(), |client| {
+        let mut data = client.copy_in("COPY t (n) FROM STDIN")?;
+        data.write_all(b"1\n2\n").unwrap();
+        data.finish()
+    });
+    becomes("it waits", "1".to_owned(), || gate.server.value("SELECT count(*) FROM pg_locks WHERE NOT granted"));
+    let held = "SELECT count(*) FROM pg_locks l, pg_class c WHERE l.relation = c.oid AND relname = 't' AND granted";
+    assert_eq!(ddl.query_one(&format!("{held} AND l.pid <> pg_backend_pid()"), &[]).unwrap().get::<_, i64>(0), 0);
+    run(&mut ddl, "ALTER TABLE t ADD COLUMN m int DEFAULT 7; COMMIT");
+    assert_eq!(copy.join().unwrap().1.unwrap(), 2);
 }
 
 /// Two users could take a lock and wait for it, and so go in as if there were no limit. Each time one of them waits first.
