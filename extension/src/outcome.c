@@ -101,7 +101,8 @@ is_marked(void)
 
 /*
  * A command has run.  Flags the setting when the block has an id for the first
- * time, and when the block has changed its session for the first time since.
+ * time, and when the block has changed its session for the first time since.  What
+ * runs in a parallel query can't do so; that query itself is a command as well.
  */
 void
 outcome_after_command(void)
@@ -109,7 +110,7 @@ outcome_after_command(void)
 	TransactionId xid;
 	bool		has_changed;
 
-	if (!reports_transactions || !SLUICE_HAS_OUTCOMES || sluice_shared == NULL)
+	if (!reports_transactions || !SLUICE_HAS_OUTCOMES || sluice_shared == NULL || IsInParallelMode())
 		return;
 	xid = GetTopTransactionIdIfAny();
 	if (!TransactionIdIsValid(xid) || !IsTransactionBlock())
@@ -207,7 +208,7 @@ read_mark(const char *text, Mark *mark, XLogRecPtr *at)
 	*at = ((uint64) high) << 32 | low;
 	*mark = mark_of(FullTransactionIdFromU64(xid), system, key);
 	/* Records begin at aligned places, behind the head of a page. */
-	return FullTransactionIdIsNormal(mark->xid) && *at == MAXALIGN64(*at) && XRecOffIsValid(*at);
+	return TransactionIdIsNormal(XidFromFullTransactionId(mark->xid)) && *at == MAXALIGN64(*at) && XRecOffIsValid(*at);
 }
 
 static bool
@@ -246,6 +247,13 @@ outcome_of(FullTransactionId xid)
 	LOCAL_FCINFO(call, 1);
 	Datum		status;
 
+	/*
+	 * Nobody can wait for his own end.  All may write a record into a message, also
+	 * with their own id in another epoch, or that of a subtransaction.
+	 */
+	if (TransactionIdIsCurrentTransactionId(XidFromFullTransactionId(xid)))
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION), errmsg("the transaction is the one that asks")));
 	/* One that waits for its standbys is under way, also if its client has gone. */
 	XactLockTableWait(XidFromFullTransactionId(xid), NULL, NULL, XLTW_None);
 	InitFunctionCallInfoData(*call, NULL, 1, InvalidOid, NULL, NULL);
@@ -285,9 +293,6 @@ show_outcome(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the transaction is of another database cluster, with system identifier " UINT64_FORMAT,
 						mark.system)));
-	if (FullTransactionIdEquals(mark.xid, GetTopFullTransactionIdIfAny()))
-		ereport(ERROR,
-				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION), errmsg("the transaction is the one that asks")));
 	if (durability_floor() == SYNCHRONOUS_COMMIT_REMOTE_APPLY)
 		raise_synchronous_commit(SYNCHRONOUS_COMMIT_REMOTE_APPLY, "remote_apply");
 	else

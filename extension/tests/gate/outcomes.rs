@@ -1,6 +1,7 @@
 //! The outcome of transactions whose COMMIT was never answered: what a server says of one is what its data say.
 
 use std::{
+    fs,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -17,6 +18,8 @@ use crate::server::{code, meanwhile_run, run};
 versions!(
     a_server_says_what_became_of_a_transaction,
     an_id_that_was_given_again_means_another_transaction,
+    a_forged_mark_of_the_own_transaction_is_not_waited_for,
+    a_parallel_query_flags_nothing,
     what_is_said_is_what_is_there,
 );
 
@@ -153,6 +156,79 @@ fn an_id_that_was_given_again_means_another_transaction(version: Version) {
     assert_eq!(server.value(&format!("SELECT pg_xact_status('{id}')")), "committed", "it is another one's now");
     assert_eq!(outcome(&mut other, &mark).unwrap(), "aborted");
     assert_eq!(server.value("SELECT count(*) FROM t WHERE n = 1"), "0");
+}
+
+/// The record that a mark names may stand in a message, which everybody may write into the WAL.
+fn a_forged_mark_of_the_own_transaction_is_not_waited_for(version: Version) {
+    let server = start(version);
+    let mut client = session(&server).unwrap();
+    run(&mut client, "SET statement_timeout = '10s'");
+    for (epoch, before) in [(0, ""), (1, ""), (0, "SAVEPOINT a; INSERT INTO t VALUES (1)"), (1, "SAVEPOINT a")] {
+        run(&mut client, &format!("BEGIN; INSERT INTO t VALUES (1); {before}"));
+        let xid = "SELECT max(transactionid::text::int8) FROM pg_locks WHERE pid = pg_backend_pid()";
+        let xid: i64 = client.query_one(xid, &[]).unwrap().get(0);
+        let mark = forge(&mut client, (epoch << 32) | xid as u64);
+        assert_eq!(code(outcome(&mut client, &mark)), SqlState::ACTIVE_SQL_TRANSACTION, "{mark}");
+        run(&mut client, "ROLLBACK");
+    }
+    // Nobody has had that id.
+    let mark = forge(&mut client, (1 << 32) | 9);
+    assert_eq!(code(outcome(&mut client, &mark)), SqlState::INVALID_PARAMETER_VALUE);
+}
+
+/// Writes a message with a mark's record inside, and returns the mark.
+fn forge(client: &mut Client, xid: u64) -> String {
+    let system = "SELECT system_identifier FROM pg_control_system()";
+    let system: i64 = client.query_one(system, &[]).unwrap().get(0);
+    let mut body = vec![255, 32];
+    body.extend_from_slice(b"sluice\0\0");
+    for part in [77, system as u64, xid] {
+        body.extend_from_slice(&part.to_le_bytes());
+    }
+    // Its length, no transaction, nothing before it, an XLOG_NOOP of the first resource manager.
+    let mut record = (24 + body.len() as u32).to_le_bytes().to_vec();
+    record.extend_from_slice(&[0; 12]);
+    record.extend_from_slice(&[0x20, 0, 0, 0]);
+    let checksum = crc32c(&[&body[..], &record[..]].concat());
+    record.extend_from_slice(&checksum.to_le_bytes());
+    record.extend_from_slice(&body);
+    // Behind the heads of the message's own record, its prefix and a byte, at an aligned place; all on one page.
+    let (begin, length) = (56, 360);
+    let mut message = vec![0];
+    message.extend_from_slice(&record);
+    message.resize(length - 55, 0);
+    for _ in 0..100 {
+        let emit = "SELECT (pg_logical_emit_message(false, 'p', $1::bytea) - '0/0'::pg_lsn)::int8";
+        let end = client.query_one(emit, &[&message]).unwrap().get::<_, i64>(0) as u64;
+        let at = end - length as u64 + begin;
+        if at / 8192 == (end - 1) / 8192 && at % 8192 >= 96 {
+            return format!("xid={xid} at={:X}/{:X} system={system} key=77", at >> 32, at & 0xFFFF_FFFF);
+        }
+    }
+    panic!("no place for the record");
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+/// Settings can't be changed while it runs; that its leader tried, the log said for each statement of its functions.
+fn a_parallel_query_flags_nothing(version: Version) {
+    let server = start(version);
+    server.execute(
+        "CREATE TABLE big AS SELECT n FROM generate_series(1, 2000) n; ANALYZE big; GRANT ALL ON big TO app;
+         CREATE FUNCTION looks(int) RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE
+           AS 'DECLARE n bigint; BEGIN SELECT count(*) INTO n FROM pg_class WHERE oid = 0; RETURN n; END'",
+    );
+    let mut client = session(&server).unwrap();
+    run(&mut client, "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0");
+    // In one string: the block has its id, and its mark is not told yet.
+    run(&mut client, "BEGIN; INSERT INTO t VALUES (1); SELECT sum(looks(n)) FROM big");
+    assert!(mark(&mut client).unwrap().starts_with("xid="));
+    run(&mut client, "COMMIT");
+    let log = fs::read_to_string(server.log_file()).unwrap();
+    assert_eq!(log.lines().filter(|line| line.contains("parallel operation")).count(), 0);
 }
 
 /// Crashes by seed; `SLUICE_OUTCOME_CRASHES` says how many.
