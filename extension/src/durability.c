@@ -36,6 +36,7 @@
 #include "postmaster/interrupt.h"
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
@@ -76,6 +77,9 @@ static volatile sig_atomic_t is_committing = false;
 
 /* Whether a cancel has come meanwhile. */
 static volatile sig_atomic_t was_cancelled = false;
+
+/* Where the WAL of this transaction ended behind a DISCARD ALL that is all of it. */
+static XLogRecPtr discarded_at = InvalidXLogRecPtr;
 
 /* Whether this process runs a client's SQL, which it may also send for "replication=database". */
 static bool
@@ -207,11 +211,21 @@ check_commit(void)
 						 "SELECT * FROM pg_file_settings WHERE error IS NOT NULL.")));
 }
 
+/*
+ * Whether this transaction removes what its session has left, and nothing else: as it
+ * ends, or by DISCARD ALL, which can't be part of a longer one.
+ */
+static bool
+only_cleans_up(void)
+{
+	return proc_exit_inprogress || (discarded_at != InvalidXLogRecPtr && discarded_at == XactLastRecEnd);
+}
+
 /* The same of this transaction. What has no id has written nothing that lasts. */
 static void
 check_own_commit(void)
 {
-	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	if (TransactionIdIsValid(GetTopTransactionIdIfAny()) && !only_cleans_up())
 		check_commit();
 }
 
@@ -319,6 +333,13 @@ durability_before_utility(const Node *command)
 	}
 }
 
+/* DISCARD ALL has succeeded in a transaction that had no id before, so that it was not called by a function. */
+void
+durability_after_discard_all(void)
+{
+	discarded_at = XactLastRecEnd;
+}
+
 /*
  * COMMIT or PREPARE TRANSACTION has set the block's state, so that an error ends the
  * block.  What others do before the commit, postgres_fdw for one, has not begun.
@@ -343,6 +364,7 @@ durability_at_end(XactEvent event)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
+			discarded_at = InvalidXLogRecPtr;
 			end_commit();
 			break;
 		default:

@@ -384,6 +384,14 @@ run_deeper(int *depth, PlannedStmt *plan, const char *text, bool read_only_tree,
 	PG_END_TRY();
 }
 
+/* Whether a command is DISCARD ALL, of a transaction that has not written yet. */
+static bool
+only_discards(const Node *command)
+{
+	return IsA(command, DiscardStmt) && ((const DiscardStmt *) command)->target == DISCARD_ALL &&
+		!TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
 static void
 sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 					  ProcessUtilityContext context, ParamListInfo params,
@@ -394,6 +402,7 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	NodeTag		tag = nodeTag(command);
 	UtilityNote note;
 	bool		changes_catalog;
+	bool		discards = only_discards(command);
 	int			level = synchronous_commit;
 
 	if (!ends_block(command))
@@ -432,6 +441,8 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 		run_deeper(&utility_depth, plan, text, read_only_tree, context, params,
 				   environment, dest, completion);
 	session_after_utility(&note);
+	if (discards)
+		durability_after_discard_all();
 	durability_after_command(level);
 	if (changes_catalog)
 		catalog_after_change();

@@ -19,6 +19,7 @@ use crate::server::{code, meanwhile_run, pid_of, run};
 
 versions!(
     nobody_commits_below_the_floor,
+    what_a_session_leaves_is_removed_below_the_floor,
     nothing_is_committed_without_the_standbys_that_have_to_be_there,
     what_may_not_write_is_told_so_at_once,
     commits_wait_until_the_checkpointer_knows_their_standbys,
@@ -82,6 +83,45 @@ fn nobody_commits_below_the_floor(version: Version) {
             session(&server, "").query_one(&format!("SHOW {floor}"), &[]).unwrap().get(0)
         });
     }
+}
+
+/// What a session's end and DISCARD ALL remove is acknowledged to nobody, and must not stay.
+fn what_a_session_leaves_is_removed_below_the_floor(version: Version) {
+    let server = start(version);
+    server.execute("ALTER ROLE app SET sluice.synchronous_commit_floor = 'on'");
+    server.execute("ALTER ROLE app SET synchronous_commit = 'off'");
+    server.execute("GRANT TEMPORARY ON DATABASE postgres TO app");
+    let temporary = || server.value("SELECT count(*) FROM pg_class WHERE relname = 'made'");
+    let make = "SET synchronous_commit = on; CREATE TEMP TABLE made (n int)";
+    let mut client = session(&server, "");
+    run(&mut client, make);
+    run(&mut client, "DISCARD ALL");
+    assert_eq!(temporary(), "0");
+    // That does not open it for anything else.
+    for write in [
+        "INSERT INTO t VALUES (1)",
+        "DO $$ BEGIN BEGIN EXECUTE 'DISCARD ALL'; EXCEPTION WHEN OTHERS THEN NULL; END; INSERT INTO t VALUES (1); END $$",
+        "DISCARD TEMP; INSERT INTO t VALUES (1)",
+    ] {
+        assert_eq!(code(client.batch_execute(write)), SqlState::INVALID_PARAMETER_VALUE, "{write}");
+    }
+    run(&mut client, make);
+    run(&mut client, "RESET synchronous_commit");
+    drop(client);
+    becomes("the session's tables are gone", "0".to_owned(), temporary);
+    // Nor is anything waited for there.
+    server.execute("ALTER ROLE app RESET sluice.synchronous_commit_floor");
+    server.execute("ALTER ROLE app RESET synchronous_commit");
+    let mut client = session(&server, "");
+    run(&mut client, make);
+    server.execute("ALTER SYSTEM SET sluice.synchronous_standbys_required = on");
+    server.execute("SELECT pg_reload_conf()");
+    let required = "SHOW sluice.synchronous_standbys_required";
+    becomes(required, "on".to_owned(), || client.query_one(required, &[]).unwrap().get(0));
+    let began = Instant::now();
+    drop(client);
+    becomes("the session's tables are gone", "0".to_owned(), temporary);
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
 }
 
 /// A new primary whose configuration can't be read goes on without standbys: nobody is told that it has committed.
