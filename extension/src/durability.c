@@ -78,6 +78,9 @@ static volatile sig_atomic_t is_committing = false;
 /* Whether a cancel has come meanwhile. */
 static volatile sig_atomic_t was_cancelled = false;
 
+/* When the message came in which a cancel was too late for its commit, or 0. */
+static TimestampTz message_cancelled = 0;
+
 /* Where the WAL of this transaction ended behind a DISCARD ALL that is all of it. */
 static XLogRecPtr discarded_at = InvalidXLogRecPtr;
 
@@ -259,7 +262,18 @@ begin_commit(void)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* The commit is done, or has failed.  A command that goes on behind it, as a procedure may, is cancelled then. */
+static void
+cancel(void)
+{
+	QueryCancelPending = true;
+	InterruptPending = true;
+	SetLatch(MyLatch);
+}
+
+/*
+ * The commit is done, or has failed.  A command that goes on behind it, as a procedure
+ * may, is cancelled then; else what follows in the same message is, if anything does.
+ */
 static void
 end_commit(void)
 {
@@ -267,12 +281,30 @@ end_commit(void)
 		return;
 	is_committing = false;
 	if (was_cancelled && ActivePortal != NULL)
-	{
-		QueryCancelPending = true;
-		InterruptPending = true;
-		SetLatch(MyLatch);
-	}
+		cancel();
+	else if (was_cancelled)
+		message_cancelled = GetCurrentStatementStartTimestamp();
 	was_cancelled = false;
+}
+
+/*
+ * A command is about to run.  It is cancelled in place of a commit before it in the
+ * same string, whose answer is on its way by now.
+ */
+void
+durability_before_command(void)
+{
+	bool		is_same_message;
+
+	if (likely(message_cancelled == 0))
+		return;
+	is_same_message = message_cancelled == GetCurrentStatementStartTimestamp();
+	message_cancelled = 0;
+	if (is_same_message)
+	{
+		cancel();
+		CHECK_FOR_INTERRUPTS();
+	}
 }
 
 /*

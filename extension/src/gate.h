@@ -368,6 +368,7 @@ extern int	durability_floor(void);
 extern bool durability_waits_for_standbys(void);
 extern void durability_after_command(int before);
 extern void durability_at_commit_command(void);
+extern void durability_before_command(void);
 extern void durability_before_utility(const Node *command);
 extern void durability_after_discard_all(void);
 extern void durability_at_end(XactEvent event);

@@ -263,6 +263,7 @@ start_explained(QueryDesc *query, int eflags)
 static void
 sluice_ExecutorStart(QueryDesc *query, int eflags)
 {
+	durability_before_command();
 	gate_check_block();
 	gate_count_command();
 	session_before_executor(query->plannedstmt);
@@ -405,6 +406,7 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 	bool		discards = only_discards(command);
 	int			level = synchronous_commit;
 
+	durability_before_command();
 	if (!ends_block(command))
 		gate_check_block();
 	gate_count_command();

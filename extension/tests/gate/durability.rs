@@ -17,6 +17,8 @@ use sluice_testkit::{Random, TestServer, Version, becomes, proc, versions};
 
 use crate::server::{code, meanwhile_run, pid_of, run};
 
+mod strings;
+
 versions!(
     nobody_commits_below_the_floor,
     what_a_session_leaves_is_removed_below_the_floor,
