@@ -188,7 +188,8 @@ catalog_before_utility(Node *command)
 		case T_ExecuteStmt:
 			return false;
 		default:
-			changes = GetCommandLogLevel(command) == LOGSTMT_DDL && !is_about_temporary(command);
+			/* Where nothing may be written, PostgreSQL says so next, before it looks at a name. */
+			changes = GetCommandLogLevel(command) == LOGSTMT_DDL && (XactReadOnly || !is_about_temporary(command));
 			break;
 	}
 	has_changed |= changes;

@@ -1,9 +1,10 @@
 //! The count of the catalog's changes, as sessions are told of it.
 
+use postgres::error::SqlState;
 use sluice_testkit::{Version, raw::Script, versions};
 
 use crate::{
-    server::{Gate, run},
+    server::{Gate, code, run},
     session::Session,
 };
 
@@ -13,6 +14,7 @@ versions!(
     a_block_is_told_at_its_begin,
     changes_in_several_transactions_are_counted_to_the_end,
     a_prepared_transaction_changes_when_it_is_committed,
+    who_may_not_write_is_told_so_whatever_the_name,
 );
 
 /// Whether the statements are counted: another session is told with its next transaction.
@@ -123,4 +125,13 @@ fn a_prepared_transaction_changes_when_it_is_committed(version: Version) {
     let mut session = Session::new(&gate);
     assert!(!is_counted(&gate, &mut session, "BEGIN; CREATE TABLE t (a int); PREPARE TRANSACTION 'one'"));
     assert!(is_counted(&gate, &mut session, "COMMIT PREPARED 'one'"));
+}
+
+fn who_may_not_write_is_told_so_whatever_the_name(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut client = gate.session();
+    run(&mut client, "SET default_transaction_read_only = on");
+    for sql in ["DROP TABLE IF EXISTS a.b.c.d", "ALTER TABLE a.b.c ADD d int", "CREATE INDEX ON a.b.c (d)"] {
+        assert_eq!(code(client.batch_execute(sql)), SqlState::READ_ONLY_SQL_TRANSACTION, "{sql}");
+    }
 }
