@@ -507,6 +507,9 @@ start_shared_memory(void)
 void
 _PG_init(void)
 {
+	/* pg_upgrade only looks whether the new server has the library; that is configured later. */
+	if (!process_shared_preload_libraries_in_progress && IsBinaryUpgrade)
+		return;
 	if (!process_shared_preload_libraries_in_progress)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

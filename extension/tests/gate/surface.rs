@@ -1,8 +1,15 @@
 //! The gate as SQL sees it, and the rights to use it.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    io::Write,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use postgres::error::SqlState;
+use sluice_instance::{RunAs, StopMode};
 use sluice_testkit::{TestServer, Version, case::repository, versions};
 
 use crate::server::{Gate, code, run};
@@ -62,6 +69,19 @@ fn it_has_to_be_loaded_at_the_start(version: Version) {
     let error = error.as_db_error().unwrap();
     assert_eq!(error.message(), "sluice must be loaded when the server starts");
     assert!(error.hint().unwrap().contains("shared_preload_libraries"));
+    // A server that pg_upgrade has started is asked whether it could load it.
+    server.down(StopMode::Fast);
+    let run_as = RunAs::resolve(None).unwrap();
+    let mut single = server.program("postgres");
+    single.args(["--single", "-b", "-D"]).arg(server.data()).arg("postgres").stdin(Stdio::piped());
+    if run_as.switches() {
+        single.uid(run_as.uid()).gid(run_as.gid());
+    }
+    let mut single = single.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    single.stdin.take().unwrap().write_all(b"LOAD 'sluice'\nSELECT 7 AS answer\n").unwrap();
+    let output = single.wait_with_output().unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("answer = \"7\"") && !errors.contains("ERROR"), "{said}{errors}");
 }
 
 /// Runs the equivalent of `make installcheck`: `sql/gate.sql` prints the text in `expected/gate.out`.
