@@ -245,6 +245,22 @@ sluice_placeholders(void)
 	return placeholders;
 }
 
+/* The order of two settings' names, which is guc.c's own. */
+static inline int
+sluice_compare_settings(const char *a, const char *b)
+{
+	for (; *a != '\0' || *b != '\0'; a++, b++)
+	{
+		char		of_a = *a >= 'A' && *a <= 'Z' ? *a + ('a' - 'A') : *a;
+		char		of_b = *b >= 'A' && *b <= 'Z' ? *b + ('a' - 'A') : *b;
+
+		/* One that ends comes first, whatever the other goes on with. */
+		if (of_a != of_b)
+			return *a == '\0' ? -1 : *b == '\0' ? 1 : of_a - of_b;
+	}
+	return 0;
+}
+
 /* A setting by its name, or NULL. */
 static inline struct config_generic *
 sluice_find_setting(const char *name)
@@ -253,11 +269,20 @@ sluice_find_setting(const char *name)
 	return find_option(name, false, true, 0);
 #else
 	struct config_generic **all = get_guc_variables();
+	int			low = 0;
+	int			high = GetNumConfigOptions();
 
-	for (int i = 0; i < GetNumConfigOptions(); i++)
+	while (low < high)
 	{
-		if (pg_strcasecmp(all[i]->name, name) == 0)
-			return all[i];
+		int			middle = (low + high) / 2;
+		int			order = sluice_compare_settings(name, all[middle]->name);
+
+		if (order == 0)
+			return all[middle];
+		if (order > 0)
+			low = middle + 1;
+		else
+			high = middle;
 	}
 	return NULL;
 #endif

@@ -157,12 +157,18 @@ append_pin(StringInfo report, const char *pin, bool holds)
 		appendStringInfo(report, "%s%s", report->len == 0 ? "pins=" : ",", pin);
 }
 
-/* The report, as the value of the setting. */
+/*
+ * The report, as the value of the setting.  An error here would come back each
+ * time that the session is to say that it is ready, and nothing could end it any
+ * more: what is built has its limits, and its memory.
+ */
 static const char *
 show_session(void)
 {
-	StringInfoData report;
-	StringInfoData settings;
+	static char text[SESSION_REPORT_MAX];
+	static char settings_text[SESSION_SETTINGS_MAX + 1];
+	StringInfoData report = {.data = text, .maxlen = sizeof(text)};
+	StringInfoData settings = {.data = settings_text, .maxlen = sizeof(settings_text)};
 	bool		is_whole;
 
 	/*
@@ -176,9 +182,9 @@ show_session(void)
 	if (session_notes.may_lock && !sluice_any_lock(is_advisory) && !was_asked_inside)
 		session_notes.may_lock = false;
 
-	initStringInfo(&settings);
+	resetStringInfo(&report);
+	resetStringInfo(&settings);
 	is_whole = session_append_settings(&settings);
-	initStringInfo(&report);
 	append_pin(&report, "temp", session_has_temporary());
 	append_pin(&report, "lock", session_notes.may_lock);
 	append_pin(&report, "listen", session_notes.may_listen);
@@ -186,13 +192,12 @@ show_session(void)
 	append_pin(&report, "prepare", session_has_prepared());
 	append_pin(&report, "sequence", session_notes.has_sequence);
 	append_pin(&report, "seed", session_notes.has_seed);
-	append_pin(&report, "load", session_notes.has_library || !is_whole);
+	append_pin(&report, "load", session_notes.has_library);
 	append_pin(&report, "state", session_notes.has_kept);
+	append_pin(&report, "settings", !is_whole);
 	if (report.len > 0 && settings.len > 0)
 		appendStringInfoCharMacro(&report, ' ');
 	appendBinaryStringInfo(&report, settings.data, settings.len);
-	pfree(settings.data);
-	session_append_made(&report);
 	if (session_notes.deallocations > 0)
 		appendStringInfo(&report, "%sdeallocated=%u", report.len > 0 ? " " : "",
 						 session_notes.deallocations);

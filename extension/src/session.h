@@ -12,6 +12,14 @@
 
 #include "lib/stringinfo.h"
 
+/*
+ * Bytes that settings may take in a report.  libpq ends a connection by which it
+ * is sent a ParameterStatus of more than 30,000 bytes, and the rest of the report
+ * has to fit in as well.
+ */
+#define SESSION_SETTINGS_MAX	29000
+#define SESSION_REPORT_MAX		(SESSION_SETTINGS_MAX + 900)
+
 /* Notes about this session. */
 typedef struct SessionNotes
 {
@@ -67,6 +75,5 @@ extern bool session_has_temporary(void);
 extern void session_note_custom(const char *name);
 extern void session_note_customs(void);
 extern bool session_append_settings(StringInfo report);
-extern void session_append_made(StringInfo report);
 
 #endif							/* SLUICE_SESSION_H */

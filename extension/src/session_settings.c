@@ -15,37 +15,75 @@
 #include "utils/memutils.h"
 
 /*
- * Bytes that settings may have together before the pin of a library stands for
- * them: what is reported has to fit into memory, and into the pool's.
- */
-#define VALUES_MAX	(1024 * 1024)
-
-/*
- * Names of custom settings that may have been made. RESET and the end of a
- * transaction leave them there without a value, to the session's end.
+ * Names of custom settings that may have been made, in guc.c's order. RESET and
+ * the end of a transaction leave them there without a value, to the session's end.
  */
 static List *custom_names = NIL;
+
+/* The bytes that they would take in a report. */
+static Size custom_names_size = 0;
+
+/* Whether they have become too many for any report, which they stay. */
+static bool has_lost_names = false;
+
+/* The bytes that a name or a value takes in a report, with what comes behind it. */
+static Size
+size_in_report(const char *text)
+{
+	return 2 * strlen(text) + 1;
+}
+
+/* The place of a name among those that are noted. */
+static int
+place_of(const char *name, bool *is_there)
+{
+	int			low = 0;
+	int			high = list_length(custom_names);
+
+	*is_there = false;
+	while (low < high && !*is_there)
+	{
+		int			middle = (low + high) / 2;
+		int			order = sluice_compare_settings(name, list_nth(custom_names, middle));
+
+		if (order > 0)
+			low = middle + 1;
+		else
+			high = middle;
+		*is_there = order == 0;
+	}
+	return high;
+}
 
 /* Notes the name of a custom setting that is made, or about to be. */
 void
 session_note_custom(const char *name)
 {
-	ListCell   *cell;
+	bool		is_there;
+	int			place;
 	MemoryContext before;
 
-	foreach(cell, custom_names)
+	if (has_lost_names)
+		return;
+	place = place_of(name, &is_there);
+	if (is_there)
 	{
-		if (pg_strcasecmp(lfirst(cell), name) == 0)
-		{
-			/* What was to make it before may have failed. */
-			session_notes.may_have_changed |= sluice_find_setting(name) == NULL;
-			return;
-		}
+		/* What was to make it before may have failed. */
+		session_notes.may_have_changed |= sluice_find_setting(name) == NULL;
+		return;
+	}
+	session_notes.may_have_changed = true;
+	custom_names_size += size_in_report(name);
+	if (custom_names_size > SESSION_SETTINGS_MAX)
+	{
+		has_lost_names = true;
+		list_free_deep(custom_names);
+		custom_names = NIL;
+		return;
 	}
 	before = MemoryContextSwitchTo(TopMemoryContext);
-	custom_names = lappend(custom_names, pstrdup(name));
+	custom_names = list_insert_nth(custom_names, place, pstrdup(name));
 	MemoryContextSwitchTo(before);
-	session_notes.may_have_changed = true;
 }
 
 /*
@@ -55,9 +93,12 @@ session_note_custom(const char *name)
 void
 session_note_customs(void)
 {
-	List	   *placeholders = sluice_placeholders();
+	List	   *placeholders;
 	ListCell   *cell;
 
+	if (has_lost_names)
+		return;
+	placeholders = sluice_placeholders();
 	foreach(cell, placeholders)
 		session_note_custom(((struct config_generic *) lfirst(cell))->name);
 	list_free(placeholders);
@@ -148,60 +189,86 @@ compare_names(const ListCell *a, const ListCell *b)
 				  ((const struct config_generic *) lfirst(b))->name);
 }
 
-/* Appends the settings that were set: "set=", or nothing. False if too much. */
-bool
-session_append_settings(StringInfo report)
+/* The settings that the session has set, and the bytes that they take in a report are added to those. */
+static List *
+set_settings(Size *size)
 {
 	List	   *changed = sluice_changed_settings();
 	List	   *settings = NIL;
 	ListCell   *cell;
-	Size		size = 0;
 
 	foreach(cell, changed)
 	{
 		struct config_generic *setting = lfirst(cell);
 
-		if (is_set(setting))
-		{
-			size += strlen(setting->name) + strlen(setting_text(setting));
-			settings = lappend(settings, setting);
-		}
+		if (!is_set(setting))
+			continue;
+		*size += size_in_report(setting->name) + size_in_report(setting_text(setting));
+		settings = lappend(settings, setting);
 	}
 	list_free(changed);
-	if (size > VALUES_MAX)
-		return false;
-	list_sort(settings, compare_names);
-	foreach(cell, settings)
-	{
-		struct config_generic *setting = lfirst(cell);
-
-		appendStringInfoString(report, report->len == 0 ? "set=" : ",");
-		append_hex(report, setting->name);
-		appendStringInfoCharMacro(report, ':');
-		append_hex(report, setting_text(setting));
-	}
-	list_free(settings);
-	return true;
+	return settings;
 }
 
-/* Custom settings that are there without a value of the session's: "made=", or nothing. */
-void
-session_append_made(StringInfo report)
+/* The same of the custom ones that are there without a value of the session's. */
+static List *
+bare_settings(Size *size)
 {
-	const char *before = "made=";
+	List	   *settings = NIL;
 	ListCell   *cell;
 
 	foreach(cell, custom_names)
 	{
-		const char *name = lfirst(cell);
-		struct config_generic *setting = sluice_find_setting(name);
+		struct config_generic *setting = sluice_find_setting(lfirst(cell));
 
 		if (setting == NULL || (setting->flags & GUC_CUSTOM_PLACEHOLDER) == 0 || is_set(setting))
 			continue;
-		if (report->len > 0 && *before == 'm')
-			appendStringInfoCharMacro(report, ' ');
-		appendStringInfoString(report, before);
-		append_hex(report, setting->name);
-		before = ",";
+		*size += size_in_report(setting->name);
+		settings = lappend(settings, setting);
 	}
+	return settings;
+}
+
+/*
+ * Appends the settings that were set ("set="), and the custom ones without a value
+ * ("made="). False, and nothing is appended, if they would take more than
+ * SESSION_SETTINGS_MAX.
+ */
+bool
+session_append_settings(StringInfo report)
+{
+	Size		size = strlen("set=") + strlen(" made=");
+	List	   *set = NIL;
+	List	   *bare = NIL;
+	const char *before = "set=";
+	ListCell   *cell;
+
+	if (has_lost_names)
+		return false;
+	set = set_settings(&size);
+	bare = bare_settings(&size);
+	if (size <= SESSION_SETTINGS_MAX)
+	{
+		list_sort(set, compare_names);
+		foreach(cell, set)
+		{
+			struct config_generic *setting = lfirst(cell);
+
+			appendStringInfoString(report, before);
+			append_hex(report, setting->name);
+			appendStringInfoCharMacro(report, ':');
+			append_hex(report, setting_text(setting));
+			before = ",";
+		}
+		before = set == NIL ? "made=" : " made=";
+		foreach(cell, bare)
+		{
+			appendStringInfoString(report, before);
+			append_hex(report, ((struct config_generic *) lfirst(cell))->name);
+			before = ",";
+		}
+	}
+	list_free(set);
+	list_free(bare);
+	return size <= SESSION_SETTINGS_MAX;
 }

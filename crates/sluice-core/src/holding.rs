@@ -54,6 +54,8 @@ bitflags! {
         const PRIVILEGED = 1 << 10;
         /// Values that functions keep: in other languages than SQL and PL/pgSQL, or dblink's connections.
         const STATE = 1 << 11;
+        /// Settings that are too large to be told: those that were told before may have changed.
+        const SETTINGS = 1 << 12;
     }
 }
 
@@ -62,10 +64,11 @@ impl Pins {
     pub const SOFT: Self = Self::SEQUENCE.union(Self::LITERAL);
 
     /// Those that only the end of the server's process takes away, or that it is not known what does.
-    pub const SPENT: Self = Self::SEED.union(Self::LIBRARY).union(Self::STATE).union(Self::UNKNOWN);
+    pub const SPENT: Self =
+        Self::SEED.union(Self::LIBRARY).union(Self::STATE).union(Self::UNKNOWN).union(Self::SETTINGS);
 
     /// Their names, in the extension and in messages.
-    const NAMES: [(Self, &str); 12] = [
+    const NAMES: [(Self, &str); 13] = [
         (Self::TEMPORARY, "temp"),
         (Self::LOCK, "lock"),
         (Self::LISTEN, "listen"),
@@ -78,6 +81,7 @@ impl Pins {
         (Self::UNKNOWN, "unknown"),
         (Self::PRIVILEGED, "privileged"),
         (Self::STATE, "state"),
+        (Self::SETTINGS, "settings"),
     ];
 
     /// The words for them in an error, in the same order.
@@ -94,6 +98,7 @@ impl Pins {
         "something that this version of the pool does not know",
         "a setting that only superusers may set",
         "values that a function keeps",
+        "settings that are too large to be carried to another server",
     ];
 
     /// For the client whose session holds them: "temporary objects, a LISTEN".

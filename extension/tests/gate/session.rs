@@ -1,6 +1,7 @@
 //! The server's reports of the session to its client: its state, and that the catalog has changed.
 
 mod pins;
+mod sizes;
 
 use sluice_testkit::{
     Version,
@@ -156,7 +157,7 @@ fn custom_settings_leave_their_names(version: Version) {
         ("BEGIN; SET app.a = '1'; ROLLBACK", "app.a"),
         ("BEGIN; SAVEPOINT s; SET app.a = '1'; ROLLBACK TO s; COMMIT", "app.a"),
         ("SET app.a = '1'; SELECT catches()", "app.c"),
-        ("SET app.b = '1'; SET app.a = '1'; DISCARD ALL", "app.b,app.a"),
+        ("SET app.b = '1'; SET app.a = '1'; DISCARD ALL", "app.a,app.b"),
         ("BEGIN; SET app.a = '1'; SELECT 1 / 0; ROLLBACK", "app.a"),
         ("SELECT inside()", "app.d"),
         ("RESET app.a; SET app.a = '1'", ""),
@@ -317,7 +318,7 @@ fn settings_are_told_with_their_values(version: Version) {
         "set=app.name:Zoë, \"the\" one: =x",
     );
     // A value too large to tell.
-    session.holds("SELECT set_config('app.name', repeat('x', 1100000), false)", "pins=load");
+    session.holds("SELECT set_config('app.name', repeat('x', 1100000), false)", "pins=settings");
     session.holds("RESET app.name", "");
     // One that is as it was is set, nevertheless.
     session.holds("RESET ALL; SET work_mem = '4MB'", "set=work_mem:4096");

@@ -148,12 +148,12 @@ impl ServerSession {
     /// Whether it is known under which settings and by which catalogs the next statement is parsed.
     pub fn is_plain(&self) -> bool {
         !self.effects.intersects(Effects::STATE | Effects::CONTEXT | Effects::CATALOG)
-            && !self.pins.intersects(Pins::TEMPORARY)
+            && !self.pins.intersects(Pins::TEMPORARY | Pins::SETTINGS)
     }
 
     /// Whether it is known which settings are in place.
     pub fn knows_settings(&self) -> bool {
-        !self.effects.intersects(Effects::STATE | Effects::CONTEXT)
+        !self.effects.intersects(Effects::STATE | Effects::CONTEXT) && !self.pins.intersects(Pins::SETTINGS)
     }
 
     /// Whether its client is changing the catalogs.
@@ -265,13 +265,16 @@ impl ServerSession {
         self.report = report.or_else(|| Some(Holding::unknown(self.profile.clone())));
     }
 
-    /// Acts on the report, if there is one: what it says is in place from now on. Gives the pins that it tells of, and
-    /// its word on the prepared statements.
+    /// Acts on the report, if there is one: what it says is in place from now on. Where it leaves out the settings, those
+    /// of before count: were they taken to be gone, they would be put in place again over what its client has set. Gives
+    /// the pins that it tells of, and its word on the prepared statements.
     pub fn take_report(&mut self) -> Option<(Pins, Option<Prepared>)> {
         let Holding { pins, profile, made, statements, .. } = self.report.take()?;
         self.add_made(made.iter().map(String::as_str));
         self.add_made(profile.customs());
-        self.profile = profile;
+        if !pins.intersects(Pins::SETTINGS) {
+            self.profile = profile;
+        }
         // The use of a sequence matters only to those who ask for it later.
         Some((pins - Pins::SEQUENCE, statements))
     }
@@ -512,6 +515,21 @@ mod tests {
         let mut session = ServerSession::default();
         session.hear_report(None);
         assert!(session.is_spent() && session.reports(), "a newer extension may mean anything");
+    }
+
+    #[test]
+    fn settings_that_are_not_told_stay_and_tie_the_client() {
+        let mut session = ServerSession::default();
+        for (report, is_known) in
+            [("set=6765716f:6f6666", true), ("pins=settings", false), ("set=6765716f:6f6666", false)]
+        {
+            session.hear_report(Some(holding(report)));
+            let (pins, _) = session.take_report().expect("there is one");
+            session.hold(pins);
+            assert_eq!(session.profile().get("geqo"), Some(&b"off"[..]), "{report}");
+            assert_eq!((session.is_plain(), session.knows_settings()), (is_known, is_known), "{report}");
+            assert_eq!((session.is_spent(), session.pins().are_lasting()), (!is_known, !is_known), "{report}");
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod found;
 mod generate;
 mod ignored;
 mod kept;
+mod large;
 mod later;
 mod malformed;
 mod names;

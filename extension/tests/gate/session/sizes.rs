@@ -1,0 +1,93 @@
+//! Reports stay below what libpq takes, whatever a session sets.
+
+use super::*;
+
+versions!(
+    libpq_takes_the_report_of_any_settings,
+    settings_that_are_large_are_told_up_to_the_limit,
+    names_are_told_up_to_the_limit,
+    many_names_cost_no_more_each,
+);
+
+/// libpq takes a ParameterStatus that says to be longer for the sign of a connection that is out of step.
+const LIBPQ_MAX: usize = 30_000;
+
+/// Runs a query that may report nothing that is too long for libpq.
+#[track_caller]
+fn run_for_libpq(session: &mut Session, sql: &str) {
+    for message in session.talk(&Script::new().query(sql)) {
+        assert_ne!(message.tag, backend::ERROR_RESPONSE, "{sql}");
+        let length = message.body.len() + size_of::<u32>();
+        assert!(message.tag != backend::PARAMETER_STATUS || length <= LIBPQ_MAX, "{sql}: {length} bytes");
+    }
+}
+
+fn libpq_takes_the_report_of_any_settings(version: Version) {
+    let gate = Gate::new(version, &[]);
+    for sql in [
+        "SELECT length(set_config('app.claims', repeat('x', 15000), false))",
+        "SELECT count(set_config('app.a' || i, 'v', false)) FROM generate_series(1, 3000) i",
+        "SELECT count(set_config('app.a' || i, 'v', true)) FROM generate_series(1, 3000) i",
+        "SELECT count(set_config('app.' || repeat('x', 20000) || i, 'v', true)) FROM generate_series(1, 6) i",
+        "BEGIN; SELECT set_config('app.' || repeat('x', 40000), 'v', false); ROLLBACK",
+    ] {
+        let mut session = Session::new(&gate);
+        run_for_libpq(&mut session, sql);
+        assert_eq!(session.held, "pins=settings", "{sql}");
+        run_for_libpq(&mut session, "SELECT pg_advisory_lock(1)");
+        assert_eq!(session.held, "pins=lock,settings", "{sql}");
+        run_for_libpq(&mut session, "SELECT pg_advisory_unlock(1); SHOW sluice.session");
+        assert_eq!(session.held, "pins=settings", "{sql}");
+    }
+}
+
+fn settings_that_are_large_are_told_up_to_the_limit(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    session.holds(
+        "DECLARE c CURSOR WITH HOLD FOR SELECT 1; LISTEN a; PREPARE p AS SELECT 1; SELECT pg_advisory_lock(1)",
+        "pins=lock,listen,cursor,prepare",
+    );
+    let mut told = 0;
+    for length in (14_000..15_000).step_by(20) {
+        run_for_libpq(&mut session, &format!("SELECT length(set_config('app.a', repeat('x', {length}), false))"));
+        if session.held.ends_with(&format!("set=app.a:{}", "x".repeat(length))) {
+            told = length;
+        } else {
+            assert_eq!(session.held, "pins=lock,listen,cursor,prepare,settings", "{length}");
+        }
+    }
+    assert!((14_400..14_900).contains(&told), "{told}");
+    // The others are told again with it.
+    session.holds("SET work_mem = '5MB'", "pins=lock,listen,cursor,prepare,settings");
+    session.holds("SET app.a = '1'", "pins=lock,listen,cursor,prepare set=app.a:1,work_mem:5120");
+}
+
+fn names_are_told_up_to_the_limit(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    for number in (0..300).rev() {
+        run_for_libpq(&mut session, &format!("SET app.{number:040} = '1'; RESET app.{number:040}"));
+    }
+    let names: Vec<String> = (0..300).map(|number| format!("app.{number:040}")).collect();
+    assert_eq!(made_of(&session.report), names.join(","));
+    for number in 300..340 {
+        run_for_libpq(&mut session, &format!("SET app.{number:040} = '1'; RESET app.{number:040}"));
+    }
+    assert_eq!(session.report, "pins=settings");
+    // They stay.
+    session.holds("SET app.b = '1'", "pins=settings");
+    session.holds("DISCARD ALL", "pins=settings");
+}
+
+fn many_names_cost_no_more_each(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::new(&gate);
+    run_for_libpq(&mut session, "SELECT count(set_config('z.a' || i, 'v', false)) FROM generate_series(1, 8000) i");
+    let before = std::time::Instant::now();
+    for turn in 0..20 {
+        run_for_libpq(&mut session, &format!("SELECT set_config('z.a1', '{turn}', true)"));
+    }
+    // Each had taken more than a second.
+    assert!(before.elapsed().as_secs() < 10, "{:?}", before.elapsed());
+}
