@@ -16,8 +16,8 @@ use crate::{Secret, report::Fault, units};
 /// PostgreSQL's limit for names (`NAMEDATALEN - 1`), in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 63;
 
-/// The longest password that is accepted, in bytes.
-pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
+/// The longest password that is accepted, in bytes: PgBouncer's, so that its files of users are read.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 2047;
 
 /// A kind of value.
 pub(crate) trait Kind: Sync {

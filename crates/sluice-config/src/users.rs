@@ -224,6 +224,13 @@ mod tests {
     }
 
     #[test]
+    fn secrets_may_be_as_long_as_pgbouncers() {
+        let long = |bytes: usize| parsed(&format!("\"app\" \"{}\"", "x".repeat(bytes))).map(|users| users.len());
+        assert_eq!(long(2047), Ok(1));
+        assert!(long(2048).is_err_and(|said| said.contains("the secret is 2048 bytes long")));
+    }
+
+    #[test]
     fn bad_lines() {
         let cases = [
             ("app s3cret", "users.txt:1:1: the user in double quotes was expected"),

@@ -62,6 +62,8 @@ pub(super) enum Show {
     Config,
     DnsHosts,
     DnsZones,
+    /// One of [`SETTINGS`].
+    Setting(&'static (&'static str, &'static str)),
 }
 
 /// Each table with its name.
@@ -90,9 +92,15 @@ const SHOWN: [(&str, Show); 22] = [
     ("dns_zones", Show::DnsZones),
 ];
 
-/// The settings that drivers make and the console ignores, as PgBouncer's does.
-const IGNORED: [&str; 5] =
-    ["client_encoding", "datestyle", "default_transaction_isolation", "standard_conforming_strings", "timezone"];
+/// The settings that drivers make and the console ignores, with the values that it shows: both as PgBouncer's
+/// (`fake_param_list` in its `admin.c`).
+static SETTINGS: [(&str, &str); 5] = [
+    ("client_encoding", "UTF-8"),
+    ("datestyle", "ISO"),
+    ("default_transaction_isolation", "read committed"),
+    ("standard_conforming_strings", "on"),
+    ("timezone", "GMT"),
+];
 
 impl Command {
     /// Reads a command, and sees that whoever gives it may.
@@ -111,7 +119,8 @@ impl Command {
             (None, ..) => Some(Self::Nothing),
             (Some("show"), Some(name), None) => {
                 let known = SHOWN.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-                known.map(|(_, show)| Self::Show(*show))
+                let setting = || SETTINGS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(Show::Setting);
+                known.map(|(_, show)| *show).or_else(setting).map(Self::Show)
             }
             (Some("reload"), None, None) => Some(Self::Reload),
             (Some("pause"), _, None) => Some(Self::Pause(database)),
@@ -120,8 +129,11 @@ impl Command {
             (Some("kill"), Some(_), None) => database.map(Self::Kill),
             (Some("disable"), Some(_), None) => database.map(Self::Disable),
             (Some("enable"), Some(_), None) => database.map(Self::Enable),
-            (Some("kill" | "disable" | "enable"), None, None) => {
-                return Err(ErrorResponse::error(sqlstate::SYNTAX_ERROR, "a database is required"));
+            (Some(verb @ ("kill" | "disable" | "enable")), None, None) => {
+                let error = ErrorResponse::error(sqlstate::SYNTAX_ERROR, "a database is required");
+                // Newer ones of PgBouncer's mean all.
+                let is_kill = verb == "kill";
+                return Err(if is_kill { error.hint("DRAIN has the clients of all of them leave.") } else { error });
             }
             (Some("wait_close"), _, None) => Some(Self::WaitClose(database)),
             (Some("drain"), None, None) => Some(Self::Drain),
@@ -170,14 +182,28 @@ fn absent(verb: &str, second: Option<&str>, more: Option<&str>) -> Option<ErrorR
             let process = std::process::id();
             format!("There are no such caches: VmRSS in /proc/{process}/status is the memory of the whole process.")
         }
+        ("SHOW", Some("STATE"), None) => "SHOW DATABASES says which of them are paused or disabled.".to_owned(),
+        ("SHOW", Some("PEERS" | "PEER_POOLS"), None) => "There are no peers: one process uses all cores.".to_owned(),
+        ("KILL_CLIENT", ..) => "KILL takes a database and disconnects all its clients. Where the client has a server, \
+                                pg_terminate_backend in PostgreSQL ends both: SHOW SERVERS has its process number \
+                                (remote_pid), and the client's ptr as link."
+            .to_owned(),
+        ("SHUTDOWN", Some("WAIT_FOR_SERVERS" | "WAIT_FOR_CLIENTS"), None) => {
+            "SHUTDOWN lets transactions finish for up to shutdown_grace. DRAIN, before it, waits for them however long \
+             they take: each client is disconnected when it has none open."
+                .to_owned()
+        }
         _ => return None,
     };
-    let name = if verb == "SHOW" { format!("SHOW {}", second.unwrap_or_default()) } else { verb };
+    let name = match &*verb {
+        "SHOW" | "SHUTDOWN" => format!("{verb} {}", second.unwrap_or_default()),
+        _ => verb,
+    };
     let error = format!("{name} of PgBouncer's is not supported");
     Some(ErrorResponse::error(sqlstate::FEATURE_NOT_SUPPORTED, error).hint(hint))
 }
 
-/// Whether a text is a SET of one of [`IGNORED`].
+/// Whether a text is a SET of one of [`SETTINGS`].
 fn sets_ignored(text: &str) -> bool {
     let text = text.trim().trim_end_matches(';').trim_end();
     let Some((set, rest)) = text.split_once(char::is_whitespace) else { return false };
@@ -189,7 +215,7 @@ fn sets_ignored(text: &str) -> bool {
         (to.eq_ignore_ascii_case("to") && value.starts_with(char::is_whitespace)).then_some(value)
     });
     set.eq_ignore_ascii_case("set")
-        && IGNORED.iter().any(|ignored| ignored.eq_ignore_ascii_case(name))
+        && SETTINGS.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
         && value.is_some_and(|value| !value.trim().is_empty())
 }
 
@@ -318,6 +344,33 @@ mod tests {
         ] {
             assert_eq!(read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn settings_of_drivers_are_shown() {
+        for (name, value) in &SETTINGS {
+            let text = format!("show {};", name.to_ascii_uppercase());
+            let Ok(Command::Show(Show::Setting(shown))) = Command::parse(&text, Rights::Show) else { panic!("{text}") };
+            assert_eq!(shown, &(*name, *value));
+        }
+    }
+
+    #[test]
+    fn commands_of_newer_pgbouncers_say_what_to_do_instead() {
+        for (text, code, hint) in [
+            ("KILL", "42601", "DRAIN"),
+            ("KILL_CLIENT 0x55", "0A000", "pg_terminate_backend"),
+            ("SHOW STATE;", "0A000", "SHOW DATABASES"),
+            ("show peers", "0A000", "one process"),
+            ("show peer_pools", "0A000", "one process"),
+            ("SHUTDOWN WAIT_FOR_SERVERS", "0A000", "shutdown_grace"),
+            ("shutdown wait_for_clients;", "0A000", "DRAIN"),
+        ] {
+            let error = Command::parse(text, Rights::All).unwrap_err();
+            assert_eq!(error.code, code, "{text}");
+            assert!(format!("{error:?}").contains(hint), "{text}: {error:?}");
+        }
+        assert_eq!(Command::parse("SHUTDOWN NOW", Rights::All).unwrap_err().code, "42601");
     }
 
     #[test]

@@ -238,6 +238,12 @@ impl Console {
             Show::Lists => self.seen().lists(),
             Show::Users => self.seen().users(),
             Show::Config => self.seen().config(),
+            Show::Setting((name, value)) => {
+                let name = std::slice::from_ref(name);
+                let mut table = Table::new(name, name);
+                table.push([(*value).into()]);
+                table
+            }
         })
     }
 
