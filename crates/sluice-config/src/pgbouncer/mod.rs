@@ -9,6 +9,7 @@ mod ini;
 mod known;
 mod lookup;
 mod secrets;
+mod sessions;
 mod settings;
 mod sizes;
 mod tls;
@@ -111,6 +112,8 @@ struct Conversion {
     /// The `server_reset_query`, and whether it is run behind transactions, too.
     reset_query: Option<Entry>,
     resets_always: bool,
+    /// The `server_fast_close`.
+    fast_close: Option<Entry>,
     notes: Vec<Note>,
     problems: Vec<Problem>,
 }
@@ -162,7 +165,7 @@ impl Conversion {
             }
             Ok(converted) => {
                 if let Some(what) = kind.otherwise(text) {
-                    self.note(entry, &of_part(what.to_owned()));
+                    self.note(entry, &of_part(what));
                 }
                 converted
             }
@@ -232,6 +235,7 @@ impl Conversion {
             "unix_socket_dir" if text.is_empty() => self.lacks_socket = true,
             "unix_socket_mode" => self.socket_mode(entry),
             "server_reset_query" => self.reset_query = Some(entry.clone()),
+            "server_fast_close" => self.fast_close = Some(entry.clone()),
             "server_reset_query_always" => {
                 self.resets_always = text != "0";
                 self.say(Some(entry.line), &entry.key, values::IN_ORDER, false);
@@ -314,7 +318,9 @@ impl Conversion {
                 }
                 "host" | "dbname" | "user" | "password" => _ = database.insert(key, value(text.as_str())),
                 "port" => {
-                    if let Some(port) = self.port(entry, text) {
+                    // That of the host that is taken.
+                    let first = text.split(',').next().unwrap_or_default();
+                    if let Some(port) = self.port(entry, first) {
                         database.insert("port", value(i64::from(port)));
                     }
                 }
@@ -453,6 +459,7 @@ impl Conversion {
             self.pool.insert("mode", value("session"));
         }
         self.reset();
+        self.sessions();
         self.rules();
         self.known_users(path);
         self.trust(&listen);

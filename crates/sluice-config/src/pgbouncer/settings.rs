@@ -5,12 +5,12 @@ use std::time::Duration;
 use toml_edit::Value;
 
 use super::values;
-use crate::units;
+use crate::{kinds::Time, schema, units};
 
 /// The table whose keys go into that of each database.
 pub(super) const EACH_DATABASE: &str = "each database";
 
-/// The shortest time that any setting takes.
+/// The shortest time that any setting takes: Sluice's `backoff_min`, which `backoff_max` may not be below.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// The longest time that `tcp_user_timeout` takes.
@@ -39,15 +39,16 @@ pub(super) enum Kind {
     Limit,
     /// A number of clients, one at least.
     Clients,
-    /// Seconds, perhaps with a fraction, a tenth of one at least; 0 says that there is no such limit, and is left out.
-    Seconds,
+    /// Seconds, perhaps with a fraction, within the range of that key; 0 says that there is no such limit, and is left
+    /// out.
+    Seconds(&'static schema::Key<Time>),
     /// Milliseconds, a second at least and a day at most; 0 says that there is no such limit, and is left out.
     UserTimeout,
     /// A number that is 0 for no.
     Flag,
     /// A path, or a name.
     Text,
-    /// Names with commas between them.
+    /// Names with commas or blanks between them.
     Names,
     /// `session`, `transaction` or `statement`.
     Mode,
@@ -70,10 +71,10 @@ impl Kind {
                 let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
                 Ok(Some(i64::from(number.max(1)).into()))
             }
-            Self::Seconds => {
-                let seconds = text.parse::<f64>().ok().filter(|s| (0.0..1e9).contains(s));
-                let seconds = seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))?;
-                let time = Duration::from_millis((seconds * 1000.0).round() as u64).max(LEAST);
+            Self::Seconds(key) => {
+                let seconds = seconds(text).ok_or_else(|| format!("{text:?} is no number of seconds"))?;
+                let time = Duration::from_millis((seconds * 1000.0).round() as u64);
+                let time = time.clamp(key.kind.min.max(LEAST), key.kind.max);
                 Ok((seconds > 0.0).then(|| units::show_duration(time).into()))
             }
             Self::UserTimeout => {
@@ -82,7 +83,7 @@ impl Kind {
             }
             Self::Text => Ok((!text.is_empty()).then(|| text.into())),
             Self::Names => {
-                let names: Vec<_> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+                let names: Vec<_> = values::names(text).collect();
                 Ok((!names.is_empty()).then(|| names.into_iter().collect()))
             }
             Self::Mode => match text.to_ascii_lowercase().as_str() {
@@ -96,21 +97,35 @@ impl Kind {
 
 impl Kind {
     /// The difference that a value makes, where there is no such value of Sluice's.
-    pub(super) fn otherwise(&self, text: &str) -> Option<&'static str> {
-        if matches!(self, Self::Clients) {
-            return (text.parse() == Ok(0)).then_some("0 lets nobody in with PgBouncer, and Sluice one at least");
-        }
-        if matches!(self, Self::Seconds) {
-            let is_short = text.parse().is_ok_and(|seconds: f64| seconds > 0.0 && seconds < LEAST.as_secs_f64());
-            return is_short.then_some("Sluice waits for 100 ms at least");
-        }
-        let ms: u64 = text.parse().ok().filter(|_| matches!(self, Self::UserTimeout))?;
-        match ms {
-            1..1000 => Some("Sluice waits for a second at least"),
-            _ if ms > DAY_MS => Some("Sluice waits for a day at most"),
+    pub(super) fn otherwise(&self, text: &str) -> Option<String> {
+        match self {
+            Self::Clients => {
+                let what = "0 lets nobody in with PgBouncer, and Sluice one at least";
+                (text.parse() == Ok(0)).then(|| what.to_owned())
+            }
+            Self::Seconds(key) => {
+                let seconds = seconds(text).filter(|seconds| *seconds > 0.0)?;
+                let shown = units::show_duration;
+                let (least, most) = (key.kind.min.max(LEAST), key.kind.max);
+                match seconds {
+                    _ if seconds < least.as_secs_f64() => Some(format!("Sluice takes {} at least", shown(least))),
+                    _ if seconds > most.as_secs_f64() => Some(format!("Sluice takes {} at most", shown(most))),
+                    _ => None,
+                }
+            }
+            Self::UserTimeout => match text.parse().ok()? {
+                1..1000 => Some("Sluice waits for a second at least".to_owned()),
+                ms if ms > DAY_MS => Some("Sluice waits for a day at most".to_owned()),
+                _ => None,
+            },
             _ => None,
         }
     }
+}
+
+/// A number of seconds, perhaps with a fraction.
+fn seconds(text: &str) -> Option<f64> {
+    text.parse::<f64>().ok().filter(|seconds| (0.0..1e9).contains(seconds))
 }
 
 /// The meaning of 0 seconds where it is not that of a missing key of Sluice's.
@@ -131,30 +146,31 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Kind::{Clients, Flag, Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
-        "stats_period" => Key("", "stats_period", Seconds),
+        "stats_period" => Key("", "stats_period", Seconds(&schema::STATS_PERIOD)),
         "tcp_user_timeout" => Key("", "tcp_user_timeout", UserTimeout),
         "max_client_conn" => Key("limits", "clients", Clients),
-        "client_login_timeout" => Key("limits", "login_timeout", Seconds),
-        "idle_transaction_timeout" => Key("limits", "idle_transaction_timeout", Seconds),
-        "client_idle_timeout" => Key("limits", "idle_client_timeout", Seconds),
-        "query_timeout" => Key("limits", "query_timeout", Seconds),
+        "client_login_timeout" => Key("limits", "login_timeout", Seconds(&schema::LOGIN_TIMEOUT)),
+        "idle_transaction_timeout" => {
+            Key("limits", "idle_transaction_timeout", Seconds(&schema::IDLE_TRANSACTION_TIMEOUT))
+        }
+        "client_idle_timeout" => Key("limits", "idle_client_timeout", Seconds(&schema::IDLE_CLIENT_TIMEOUT)),
+        "query_timeout" => Key("limits", "query_timeout", Seconds(&schema::QUERY_TIMEOUT)),
         "auth_file" => Key("auth", "users_file", Text),
         "auth_user" => Key("auth.lookup", "user", Text),
         "auth_dbname" => Key("auth.lookup", "database", Text),
         "pool_mode" => Key("pool", "mode", Mode),
         "default_pool_size" => Key("pool", "size", Number),
         "min_pool_size" => Key("pool", "min", Number),
-        "query_wait_timeout" => Key("pool", "wait_timeout", Seconds),
-        "server_lifetime" => Key("pool", "server_lifetime", Seconds),
-        "server_idle_timeout" => Key("pool", "server_idle_timeout", Seconds),
-        "server_connect_timeout" => Key("pool", "connect_timeout", Seconds),
-        "server_login_retry" => Key("pool", "backoff_max", Seconds),
+        "query_wait_timeout" => Key("pool", "wait_timeout", Seconds(&schema::WAIT_TIMEOUT)),
+        "server_lifetime" => Key("pool", "server_lifetime", Seconds(&schema::SERVER_LIFETIME)),
+        "server_idle_timeout" => Key("pool", "server_idle_timeout", Seconds(&schema::SERVER_IDLE_TIMEOUT)),
+        "server_connect_timeout" => Key("pool", "connect_timeout", Seconds(&schema::CONNECT_TIMEOUT)),
+        "server_login_retry" => Key("pool", "backoff_max", Seconds(&schema::BACKOFF_MAX)),
         "max_prepared_statements" => Unneeded("prepared statements work in transaction mode, and are shared"),
         // For all databases, they are looked at together.
         "server_reset_query" | "server_reset_query_always" => Unneeded(values::IN_ORDER),
-        "server_check_query" | "server_check_delay" | "server_fast_close" => {
-            Unneeded("a server that is gone is seen at once")
-        }
+        "server_check_query" | "server_check_delay" => Unneeded("a server that is gone is seen at once"),
+        "server_fast_close" => Unneeded("it is for session mode"),
         "ignore_startup_parameters" => Mostly("all settings follow their client", values::startup_parameters),
         "track_extra_parameters" => Unneeded("all settings follow their client"),
         "disable_pqexec" => Mostly("simple queries are let through here, too", values::simple_queries),

@@ -25,10 +25,14 @@ impl Side {
     pub(super) fn take(&mut self, end: &str, entry: &Entry) -> Result<bool, String> {
         let text = (!entry.value.is_empty()).then(|| entry.value.clone());
         match end {
-            "sslmode" if !MODES.contains(&entry.value.as_str()) => {
-                return Err(format!("{:?} is no sslmode", entry.value));
+            // In any case of letters, as with PgBouncer.
+            "sslmode" => {
+                let mode = entry.value.to_ascii_lowercase();
+                if !MODES.contains(&mode.as_str()) {
+                    return Err(format!("{:?} is no sslmode", entry.value));
+                }
+                self.sslmode = Some((mode, entry.line));
             }
-            "sslmode" => self.sslmode = text.map(|mode| (mode, entry.line)),
             "cert_file" => self.cert_file = text,
             "key_file" => self.key_file = text,
             "ca_file" => self.ca_file = text,

@@ -1,7 +1,5 @@
 //! Values that mean something to clients, of settings that say nothing to Sluice otherwise.
 
-use toml_edit::{Item, Table};
-
 use super::Conversion;
 
 /// The reason why nothing is run between two clients.
@@ -18,10 +16,14 @@ const APPLIED: [&str; 6] = [
     "timezone",
 ];
 
+/// The names of a list: PgBouncer separates them by commas and by blanks (`strlist_contains` in its `util.c`).
+pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c == ',' || c.is_ascii_whitespace()).filter(|name| !name.is_empty())
+}
+
 /// `ignore_startup_parameters`.
 pub(super) fn startup_parameters(text: &str) -> Option<String> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let names = names.filter(|name| !APPLIED.contains(&name.to_ascii_lowercase().as_str()));
+    let names = names(text).filter(|name| !APPLIED.contains(&name.to_ascii_lowercase().as_str()));
     // `track_extra_parameters` is this one, unless somebody says otherwise.
     let is_applied_since = |name: &str| name.eq_ignore_ascii_case("IntervalStyle");
     let names: Vec<_> = names
@@ -131,10 +133,7 @@ impl Conversion {
     /// Says what becomes of `server_reset_query`, once it is known in which modes it is run.
     pub(super) fn reset(&mut self) {
         let Some(entry) = self.reset_query.take() else { return };
-        let is_session = |pool: &Table| pool.get("mode").and_then(Item::as_str) == Some("session");
-        let pools = self.databases.iter().filter_map(|database| database.get("pool")?.as_table());
-        let is_run = self.resets_always || is_session(&self.pool) || pools.into_iter().any(is_session);
-        if is_run && does_more(&entry.value) {
+        if (self.resets_always || self.has_sessions()) && does_more(&entry.value) {
             let what = "it is not run: a session is put in order by what it holds, and whatever else this does is left \
                         undone. Have applications do that when they begin";
             self.note(&entry, what);
@@ -166,6 +165,7 @@ mod tests {
             ("extra_float_digits", None),
             ("extra_float_digits, TimeZone,application_name", None),
             ("extra_float_digits, search_path,options", Some("for search_path, options, and")),
+            ("extra_float_digits TimeZone\tsearch_path", Some("for search_path, and")),
         ] {
             let said = startup_parameters(text);
             assert_eq!(said.is_some(), named.is_some(), "{text}: {said:?}");

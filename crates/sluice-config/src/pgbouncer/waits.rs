@@ -6,7 +6,7 @@ use sluice_control::settings::PoolSettings;
 use toml_edit::value;
 
 use super::{Conversion, Entry};
-use crate::units;
+use crate::{schema, units};
 
 /// The default of `query_wait_timeout`.
 const WAIT: Duration = Duration::from_secs(120);
@@ -32,6 +32,7 @@ impl Conversion {
         };
         let (Some(wait_for), Some(connect_for)) = (time(wait, WAIT), time(connect, CONNECT)) else { return };
         let connect_for = if connect_for.is_zero() { PoolSettings::default().connect_timeout } else { connect_for };
+        let connect_for = connect_for.min(schema::CONNECT_TIMEOUT.kind.max);
         if wait_for.is_zero() || wait_for > connect_for {
             let what = format!(
                 "while PostgreSQL can't be reached and a pool has no connection left, its clients are told so after \
