@@ -169,7 +169,7 @@ show_session(void)
 	static char settings_text[SESSION_SETTINGS_MAX + 1];
 	StringInfoData report = {.data = text, .maxlen = sizeof(text)};
 	StringInfoData settings = {.data = settings_text, .maxlen = sizeof(settings_text)};
-	bool		is_whole;
+	SessionSettings told;
 
 	/*
 	 * A transaction that has failed has left all behind, and its ROLLBACK is
@@ -184,7 +184,7 @@ show_session(void)
 
 	resetStringInfo(&report);
 	resetStringInfo(&settings);
-	is_whole = session_append_settings(&settings);
+	told = session_append_settings(&settings);
 	append_pin(&report, "temp", session_has_temporary());
 	append_pin(&report, "lock", session_notes.may_lock);
 	append_pin(&report, "listen", session_notes.may_listen);
@@ -192,9 +192,9 @@ show_session(void)
 	append_pin(&report, "prepare", session_has_prepared());
 	append_pin(&report, "sequence", session_notes.has_sequence);
 	append_pin(&report, "seed", session_notes.has_seed);
-	append_pin(&report, "load", session_notes.has_library);
+	append_pin(&report, "load", session_notes.has_library || told == SETTINGS_SHORTENED);
 	append_pin(&report, "state", session_notes.has_kept);
-	append_pin(&report, "settings", !is_whole);
+	append_pin(&report, "settings", told == SETTINGS_LEFT_OUT);
 	if (report.len > 0 && settings.len > 0)
 		appendStringInfoCharMacro(&report, ' ');
 	appendBinaryStringInfo(&report, settings.data, settings.len);

@@ -20,6 +20,14 @@
 #define SESSION_SETTINGS_MAX	29000
 #define SESSION_REPORT_MAX		(SESSION_SETTINGS_MAX + 900)
 
+/* What of the settings a report tells. */
+typedef enum SessionSettings
+{
+	SETTINGS_WHOLE,
+	SETTINGS_SHORTENED,			/* long values of custom ones as empty ones */
+	SETTINGS_LEFT_OUT
+} SessionSettings;
+
 /* Notes about this session. */
 typedef struct SessionNotes
 {
@@ -74,6 +82,6 @@ extern bool session_has_temporary(void);
 /* session_settings.c */
 extern void session_note_custom(const char *name);
 extern void session_note_customs(void);
-extern bool session_append_settings(StringInfo report);
+extern SessionSettings session_append_settings(StringInfo report);
 
 #endif							/* SLUICE_SESSION_H */

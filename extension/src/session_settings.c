@@ -14,6 +14,9 @@
 #include "session.h"
 #include "utils/memutils.h"
 
+/* Bytes of a value that is told in any case. */
+#define SHORT_VALUE_MAX	64
+
 /*
  * Names of custom settings that may have been made, in guc.c's order. RESET and
  * the end of a transaction leave them there without a value, to the session's end.
@@ -189,9 +192,26 @@ compare_names(const ListCell *a, const ListCell *b)
 				  ((const struct config_generic *) lfirst(b))->name);
 }
 
-/* The settings that the session has set, and the bytes that they take in a report are added to those. */
+/*
+ * The value that is told of a setting. Of a custom one, by which no statement is
+ * parsed, a long value may be told as an empty one.
+ */
+static const char *
+told_text(struct config_generic *setting, bool shortens)
+{
+	const char *text = setting_text(setting);
+
+	if (shortens && strchr(setting->name, GUC_QUALIFIER_SEPARATOR) && strlen(text) > SHORT_VALUE_MAX)
+		return "";
+	return text;
+}
+
+/*
+ * The settings that the session has set, and the bytes that they take in a report
+ * are added to those, and to those with long values told as empty ones.
+ */
 static List *
-set_settings(Size *size)
+set_settings(Size *size, Size *short_size)
 {
 	List	   *changed = sluice_changed_settings();
 	List	   *settings = NIL;
@@ -203,7 +223,8 @@ set_settings(Size *size)
 
 		if (!is_set(setting))
 			continue;
-		*size += size_in_report(setting->name) + size_in_report(setting_text(setting));
+		*size += size_in_report(setting->name) + size_in_report(told_text(setting, false));
+		*short_size += size_in_report(setting->name) + size_in_report(told_text(setting, true));
 		settings = lappend(settings, setting);
 	}
 	list_free(changed);
@@ -231,24 +252,30 @@ bare_settings(Size *size)
 
 /*
  * Appends the settings that were set ("set="), and the custom ones without a value
- * ("made="). False, and nothing is appended, if they would take more than
- * SESSION_SETTINGS_MAX.
+ * ("made="): whole, with long values as empty ones, or nothing, whatever takes no
+ * more than SESSION_SETTINGS_MAX.
  */
-bool
+SessionSettings
 session_append_settings(StringInfo report)
 {
-	Size		size = strlen("set=") + strlen(" made=");
-	List	   *set = NIL;
-	List	   *bare = NIL;
-	const char *before = "set=";
-	ListCell   *cell;
+	Size		bare_size = strlen("set=") + strlen(" made=");
+	Size		size = 0;
+	Size		short_size = 0;
+	List	   *set;
+	List	   *bare;
+	SessionSettings told;
 
 	if (has_lost_names)
-		return false;
-	set = set_settings(&size);
-	bare = bare_settings(&size);
-	if (size <= SESSION_SETTINGS_MAX)
+		return SETTINGS_LEFT_OUT;
+	set = set_settings(&size, &short_size);
+	bare = bare_settings(&bare_size);
+	told = bare_size + size <= SESSION_SETTINGS_MAX ? SETTINGS_WHOLE :
+		bare_size + short_size <= SESSION_SETTINGS_MAX ? SETTINGS_SHORTENED : SETTINGS_LEFT_OUT;
+	if (told != SETTINGS_LEFT_OUT)
 	{
+		const char *before = "set=";
+		ListCell   *cell;
+
 		list_sort(set, compare_names);
 		foreach(cell, set)
 		{
@@ -257,7 +284,7 @@ session_append_settings(StringInfo report)
 			appendStringInfoString(report, before);
 			append_hex(report, setting->name);
 			appendStringInfoCharMacro(report, ':');
-			append_hex(report, setting_text(setting));
+			append_hex(report, told_text(setting, told == SETTINGS_SHORTENED));
 			before = ",";
 		}
 		before = set == NIL ? "made=" : " made=";
@@ -270,5 +297,5 @@ session_append_settings(StringInfo report)
 	}
 	list_free(set);
 	list_free(bare);
-	return size <= SESSION_SETTINGS_MAX;
+	return told;
 }

@@ -24,20 +24,26 @@ fn run_for_libpq(session: &mut Session, sql: &str) {
 
 fn libpq_takes_the_report_of_any_settings(version: Version) {
     let gate = Gate::new(version, &[]);
-    for sql in [
-        "SELECT length(set_config('app.claims', repeat('x', 15000), false))",
-        "SELECT count(set_config('app.a' || i, 'v', false)) FROM generate_series(1, 3000) i",
-        "SELECT count(set_config('app.a' || i, 'v', true)) FROM generate_series(1, 3000) i",
-        "SELECT count(set_config('app.' || repeat('x', 20000) || i, 'v', true)) FROM generate_series(1, 6) i",
-        "BEGIN; SELECT set_config('app.' || repeat('x', 40000), 'v', false); ROLLBACK",
+    let large = "SELECT length(set_config('app.claims', repeat('x', 15000), false))";
+    let names = "SELECT count(set_config('app.a' || i, 'v', true)) FROM generate_series(1, 3000) i";
+    for (sql, pin, set) in [
+        (large, "load", " set=app.claims:"),
+        ("SELECT count(set_config('app.a' || i, 'v', false)) FROM generate_series(1, 3000) i", "settings", ""),
+        (names, "settings", ""),
+        (
+            "SELECT count(set_config('app.' || repeat('x', 20000) || i, 'v', true)) FROM generate_series(1, 6) i",
+            "settings",
+            "",
+        ),
+        ("BEGIN; SELECT set_config('app.' || repeat('x', 40000), 'v', false); ROLLBACK", "settings", ""),
     ] {
         let mut session = Session::new(&gate);
         run_for_libpq(&mut session, sql);
-        assert_eq!(session.held, "pins=settings", "{sql}");
+        assert_eq!(session.held, format!("pins={pin}{set}"), "{sql}");
         run_for_libpq(&mut session, "SELECT pg_advisory_lock(1)");
-        assert_eq!(session.held, "pins=lock,settings", "{sql}");
+        assert_eq!(session.held, format!("pins=lock,{pin}{set}"), "{sql}");
         run_for_libpq(&mut session, "SELECT pg_advisory_unlock(1); SHOW sluice.session");
-        assert_eq!(session.held, "pins=settings", "{sql}");
+        assert_eq!(session.held, format!("pins={pin}{set}"), "{sql}");
     }
 }
 
@@ -54,12 +60,12 @@ fn settings_that_are_large_are_told_up_to_the_limit(version: Version) {
         if session.held.ends_with(&format!("set=app.a:{}", "x".repeat(length))) {
             told = length;
         } else {
-            assert_eq!(session.held, "pins=lock,listen,cursor,prepare,settings", "{length}");
+            assert_eq!(session.held, "pins=lock,listen,cursor,prepare,load set=app.a:", "{length}");
         }
     }
     assert!((14_400..14_900).contains(&told), "{told}");
-    // The others are told again with it.
-    session.holds("SET work_mem = '5MB'", "pins=lock,listen,cursor,prepare,settings");
+    // The others are told all the same.
+    session.holds("SET work_mem = '5MB'", "pins=lock,listen,cursor,prepare,load set=app.a:,work_mem:5120");
     session.holds("SET app.a = '1'", "pins=lock,listen,cursor,prepare set=app.a:1,work_mem:5120");
 }
 
