@@ -73,12 +73,12 @@ fn names_are_told_up_to_the_limit(version: Version) {
     let gate = Gate::new(version, &[]);
     let mut session = Session::new(&gate);
     for number in (0..300).rev() {
-        run_for_libpq(&mut session, &format!("SET app.{number:040} = '1'; RESET app.{number:040}"));
+        run_for_libpq(&mut session, &format!("SET app.n{number:040} = '1'; RESET app.n{number:040}"));
     }
-    let names: Vec<String> = (0..300).map(|number| format!("app.{number:040}")).collect();
+    let names: Vec<String> = (0..300).map(|number| format!("app.n{number:040}")).collect();
     assert_eq!(made_of(&session.report), names.join(","));
     for number in 300..340 {
-        run_for_libpq(&mut session, &format!("SET app.{number:040} = '1'; RESET app.{number:040}"));
+        run_for_libpq(&mut session, &format!("SET app.n{number:040} = '1'; RESET app.n{number:040}"));
     }
     assert_eq!(session.report, "pins=settings");
     // They stay.
