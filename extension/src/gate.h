@@ -376,6 +376,7 @@ extern void durability_define_settings(void);
 
 /* portals.c */
 extern void portals_at_end(XactEvent event);
+extern void portals_fail_again(void);
 extern void portals_init(void);
 
 /* decoding.c */

@@ -365,6 +365,26 @@ after_transaction_command(TransactionStmtKind kind, bool chain, bool had_failed)
 		chains_at = kind == TRANS_STMT_COMMIT ? XACT_EVENT_COMMIT : XACT_EVENT_ABORT;
 }
 
+/* Runs a command for transactions, in a block that has failed. */
+static void
+run_in_failed_block(PlannedStmt *plan, const char *text, bool read_only_tree,
+					ProcessUtilityContext context, ParamListInfo params,
+					QueryEnvironment *environment, DestReceiver *dest,
+					QueryCompletion *completion)
+{
+	PG_TRY();
+	{
+		previous_ProcessUtility(plan, text, read_only_tree, context, params,
+								environment, dest, completion);
+	}
+	PG_CATCH();
+	{
+		portals_fail_again();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
 /* Runs a utility command, with a nesting depth incremented. */
 static void
 run_deeper(int *depth, PlannedStmt *plan, const char *text, bool read_only_tree,
@@ -421,8 +441,11 @@ sluice_ProcessUtility(PlannedStmt *plan, const char *text, bool read_only_tree,
 		bool		chain = ((TransactionStmt *) command)->chain;
 		bool		had_failed = IsAbortedTransactionBlockState();
 
-		previous_ProcessUtility(plan, text, read_only_tree, context, params,
-								environment, dest, completion);
+		if (had_failed)
+			run_in_failed_block(plan, text, read_only_tree, context, params, environment, dest, completion);
+		else
+			previous_ProcessUtility(plan, text, read_only_tree, context, params,
+									environment, dest, completion);
 		if (kind == TRANS_STMT_COMMIT || kind == TRANS_STMT_PREPARE)
 		{
 			gate_check_block();

@@ -19,33 +19,49 @@
 
 #include "access/xact.h"
 #include "gate.h"
+#include "tcop/pquery.h"
 #include "utils/portal.h"
 
+/* Those of a prepared statement are the portal's own, or the plan cache's. */
 static void
-forget_statements(void)
+forget_statements(Portal portal)
 {
-	Portal		portal = GetPortalByName("");
-
-	/* Those of a prepared statement are the portal's own, or the plan cache's. */
-	if (PortalIsValid(portal) && portal->status == PORTAL_FAILED && portal->cplan == NULL)
+	if (portal->cplan == NULL)
 	{
 		portal->stmts = NIL;
 		portal->sourceText = "";
 	}
 }
 
+static void
+forget_if_failed(void)
+{
+	Portal		portal = GetPortalByName("");
+
+	if (PortalIsValid(portal) && portal->status == PORTAL_FAILED)
+		forget_statements(portal);
+}
+
+/* What is running fails in a block that had failed before: no transaction ends with that. */
+void
+portals_fail_again(void)
+{
+	if (ActivePortal != NULL && ActivePortal->name[0] == '\0')
+		forget_statements(ActivePortal);
+}
+
 void
 portals_at_end(XactEvent event)
 {
 	if (event == XACT_EVENT_ABORT)
-		forget_statements();
+		forget_if_failed();
 }
 
 static void
 at_subabort(SubXactEvent event, SubTransactionId own, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		forget_statements();
+		forget_if_failed();
 }
 
 void

@@ -24,6 +24,11 @@ fn what_a_failed_query_leaves_cannot_be_run(version: Version) {
                 assert!(said.ends_with("E(22012) Z(E)"), "{said}");
                 let said = client.talk_to(&Script::new().execute().sync(), 1);
                 assert_eq!(said, "E(25P02) Z(E)", "{begin}, {length}");
+                // It fails once more, and no transaction with it.
+                let said = client.query(&format!("ROLLBACK TO SAVEPOINT none /* {long} */"));
+                assert!(said.ends_with("E(3B001) Z(E)"), "{said}");
+                let said = client.talk_to(&Script::new().execute().sync(), 1);
+                assert!(said.starts_with("E(") && said.ends_with(" Z(E)"), "{said}");
                 assert_eq!(client.query("ROLLBACK"), "C(ROLLBACK) Z(I)");
             }
         }

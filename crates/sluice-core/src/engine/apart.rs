@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sluice_wire::message::{SYNC, TransactionStatus};
 
 use crate::{
+    holding::Pins,
     io::Io,
     profile::{self, Context, literals},
     replies::{Expected, Own, ParseSent, SentFor},
@@ -131,8 +132,11 @@ impl<I: Io> ClientRelay<'_, I> {
 
     /// Asks the server by which settings literals are read, in the midst of what has set nobody knows what: for a Parse,
     /// or to put them back behind one where there is no savepoint to go back to. Returns whether the client's message has
-    /// to wait for the answer.
+    /// to wait for the answer. Where they are too large to be told, they stay unknown behind each answer as well.
     pub(super) fn asks_for_settings(&mut self) -> bool {
+        if self.server().session.pins().intersects(Pins::SETTINGS) {
+            return false;
+        }
         let questions =
             [(Question::Defaults, literals::defaults_query as fn() -> String), (Question::Literals, literals::query)];
         self.asks(questions).is_some()

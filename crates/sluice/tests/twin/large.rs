@@ -7,6 +7,7 @@ use crate::beside::{beside, s};
 matrix!(transaction:
     settings_that_are_not_told_stay_as_they_are,
     names_that_are_not_told_are_nobody_elses,
+    statements_are_used_under_settings_that_are_not_told,
 );
 
 const LARGE: &str = "SELECT length(set_config('app.claims', repeat('x', 15000), false))";
@@ -54,6 +55,38 @@ fn settings_that_are_not_told_stay_as_they_are(case: Case) {
             b.query(client, "COMMIT");
         }
     });
+}
+
+/// Named statements whose literals are read by a `search_path` that may be another one since.
+fn statements_are_used_under_settings_that_are_not_told(case: Case) {
+    let names = "DO $$ BEGIN FOR i IN 1..600 LOOP PERFORM set_config('app.' || repeat('n', 40) || i, '1', false); \
+                 END LOOP; END $$";
+    let path = "DO $$ BEGIN PERFORM set_config('search_path', (SELECT string_agg('n' || i, ', ') || ', pg_catalog' \
+                FROM generate_series(1, 5000) i), false); END $$";
+    for large in [names, path] {
+        beside(case, &[&[]], |b| {
+            let set = s().parse("set", "SELECT set_config($1, $2, false)").sync();
+            b.says(0, &set);
+            let sets = |name, value| s().bind("set", &[Some(name), Some(value)]).execute().sync();
+            b.query(0, "BEGIN");
+            b.says(0, &sets("search_path", "\"$user\""));
+            b.query(0, "COMMIT");
+            b.says(0, &s().parse("class", "SELECT 'pg_class'::regclass, $1::text").sync());
+            b.query(0, large);
+            b.query(0, "SELECT 1");
+            for value in ["r", "s"] {
+                b.says(0, &sets("app.c", value));
+                b.says(0, &s().describe("class").bind("class", &[Some("x")]).execute().sync());
+                b.says(0, &s().parse(value, "SELECT 'pg_class'::regclass, 'now'::text").sync());
+                b.says(0, &s().bind(value, &[]).execute().bind("class", &[Some("y")]).execute().sync());
+                b.query(0, "BEGIN");
+                b.says(0, &sets("app.c", "t"));
+                b.says(0, &s().bind("class", &[Some("z")]).execute().sync());
+                b.query(0, "COMMIT");
+                b.query(0, &format!("EXECUTE {value}"));
+            }
+        });
+    }
 }
 
 fn names_that_are_not_told_are_nobody_elses(case: Case) {
