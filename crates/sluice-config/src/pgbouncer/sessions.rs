@@ -25,8 +25,8 @@ impl Conversion {
         }
         let what = "in session mode a client takes a server with its log-in, where PgBouncer gives it one with its first \
                     query: clients that only log in take up the pool, too, and the log-ins of those beyond its size \
-                    wait until another leaves, or fail after wait_timeout or login_timeout. Have pool.size be the number of clients that are connected at once, or \
-                    use mode = \"transaction\"";
+                    wait until another leaves, or fail after wait_timeout or login_timeout. Have pool.size be the \
+                    number of clients that are connected at once, or use mode = \"transaction\"";
         self.say(None, "pool_mode", what, true);
         match fast_close {
             Some(entry) if entry.value != "0" => self.note(

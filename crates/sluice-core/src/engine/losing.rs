@@ -212,7 +212,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
     pub(super) fn sync_without_server(&mut self, seen: Seen<'a>) {
         self.session.end_batch();
         self.end_portal();
-        if std::mem::take(&mut self.session.loses_batch) {
+        if self.session.loses_batch {
             self.fail_lost(seen);
         } else {
             self.drop_message(seen);

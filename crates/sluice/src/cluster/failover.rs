@@ -1,16 +1,14 @@
 //! A primary for a cluster that has none, and in which Patroni makes nobody one: the only node that it would take is gone
 //! for good.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use serde_json::json;
 use sluice_patroni::{Member, Members, Method, Own};
 
-use super::target::{Target, named};
-
-/// The time for the node to say that it is the primary.
-const PRIMARY_TIME: Duration = Duration::from_secs(60);
+use super::{
+    switchover::PRIMARY_TIME,
+    target::{Target, named},
+};
 
 /// `sluice cluster failover`.
 pub(super) fn command(target: &Target, node: &str, force: bool) -> Result<()> {

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// The time for another node to say that it is the primary, once Patroni says that it is.
-const PRIMARY_TIME: Duration = Duration::from_secs(60);
+pub(super) const PRIMARY_TIME: Duration = Duration::from_secs(60);
 
 /// The time for somebody to be ready to take over: some loops of Patroni's, after another switchover for one.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
