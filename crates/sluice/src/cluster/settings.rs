@@ -218,13 +218,17 @@ fn as_written(value: &str) -> Value {
 pub(super) fn requirement(now: &Value, change: &Value) -> Option<&'static str> {
     let said = |name: &str| change.get(name).or_else(|| now.get(name)).cloned().unwrap_or_default();
     let is_said = ["synchronous_mode", "synchronous_mode_strict"].iter().any(|name| change.get(name).is_some());
-    let is_on = |value: &Value| *value == json!(true) || value.is_string();
     let needed = is_on(&said("synchronous_mode")) && is_on(&said("synchronous_mode_strict"));
     let before = &now["postgresql"]["parameters"][STANDBYS_REQUIRED];
     let is_known = !before.is_null();
     let becomes = if needed { "on" } else { "off" };
     let is_said_itself = !change["postgresql"]["parameters"][STANDBYS_REQUIRED].is_null();
     (is_said && is_known && !is_said_itself && *before != becomes).then_some(becomes)
+}
+
+/// Whether one of Patroni's switches is on, by any of its words: `config` writes none for off.
+pub(super) fn is_on(value: &Value) -> bool {
+    *value == json!(true) || value.is_string()
 }
 
 /// Sees that the lease allows for the retries, in the settings that a change leaves. Patroni makes others of them else.

@@ -165,13 +165,9 @@ fn remedy(reason: Unserved) -> &'static str {
 }
 
 /// The same for who looks at the cluster: what standbys can't serve now.
-pub(super) fn notes(target: &Target, members: &Members) -> Vec<String> {
-    if members.holder().is_none() {
-        return Vec::new();
-    }
-    let settings = if target.is_ours() { target.settings(members).ok() } else { None };
-    let slots = settings.map_or_else(Vec::new, |(_, settings)| permanent(&settings));
-    if slots.is_empty() {
+pub(super) fn notes(target: &Target, members: &Members, settings: &Value) -> Vec<String> {
+    let slots = permanent(settings);
+    if slots.is_empty() || members.holder().is_none() || !target.is_ours() {
         return Vec::new();
     }
     Told::by(target, members, None, &slots).faults.iter().map(Fault::words).collect()

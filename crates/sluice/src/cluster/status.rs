@@ -14,6 +14,7 @@ use sluice_units::readable_bytes;
 use super::{
     moment::since,
     pools::{Pools, Seen},
+    settings::is_on,
     slots,
     target::Target,
 };
@@ -55,7 +56,10 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
         members => members?,
     };
     let own = target.own_words(&members);
-    let notes: Vec<_> = notes.into_iter().chain(slots::notes(target, &members)).chain(unfed(&members)).collect();
+    let settings = target.settings(&members).map_or(Value::Null, |(_, settings)| settings);
+    let of_slots = slots::notes(target, &members, &settings);
+    let of_standbys = unfed(&members).into_iter().chain(unconfirmed(&members, &settings));
+    let notes: Vec<_> = notes.into_iter().chain(of_slots).chain(of_standbys).collect();
     let doubt = doubt(&members, &own, (lacks_majority, is_late));
     let primary = members.members.iter().zip(&own).find(|(member, _)| member.is_leader());
     let end = primary.and_then(|(_, own)| own.as_ref().ok()?.log.as_ref()?.location);
@@ -121,6 +125,23 @@ fn unfed(members: &Members) -> Vec<String> {
         )
     };
     members.members.iter().filter(is_unfed).map(note).collect()
+}
+
+/// That no standby confirms commits which are to wait for one: what becomes of them, and of the primary's place.
+fn unconfirmed(members: &Members, settings: &Value) -> Option<String> {
+    let primary = members.leader()?;
+    let mut synchronous = members.members.iter().filter(|member| !member.is_leader() && member.is_synchronous());
+    let has_any = synchronous.clone().next().is_some();
+    if !is_on(&settings["synchronous_mode"]) || synchronous.any(|member| member.state == "streaming") {
+        return None;
+    }
+    let commits = match (is_on(&settings["synchronous_mode_strict"]), has_any) {
+        (true, _) => "commits wait until one does",
+        (false, true) => "commits wait until one does, or Patroni has them go on without",
+        (false, false) => "commits go on without, and are on the primary's disk only",
+    };
+    let place = if has_any { "" } else { ". Until then nobody may take the primary's place" };
+    Some(format!("no synchronous standby streams from the primary {primary}: {commits}{place}"))
 }
 
 /// The time, where the primary's clock shows about the same; none where that differs, or can't be known.
@@ -366,6 +387,31 @@ mod tests {
         members.members[1].timeline = Some(3);
         members.members[0].state = "starting".to_owned();
         assert!(unfed(&members).is_empty());
+    }
+
+    #[test]
+    fn commits_that_nobody_confirms_are_noted() {
+        let note = |role: &str, state: &str, settings: Value| {
+            let mut members = members();
+            members.members[1].role = role.to_owned();
+            members.members[1].state = state.to_owned();
+            unconfirmed(&members, &settings)
+        };
+        let strict = json!({ "synchronous_mode": "quorum", "synchronous_mode_strict": true });
+        let lenient = json!({ "synchronous_mode": true });
+        assert_eq!(note("quorum_standby", "streaming", strict.clone()), None);
+        assert_eq!(
+            note("quorum_standby", "running", strict.clone()).unwrap(),
+            "no synchronous standby streams from the primary a: commits wait until one does"
+        );
+        let place = "Until then nobody may take the primary's place";
+        assert!(note("replica", "streaming", strict).unwrap().ends_with(&format!("wait until one does. {place}")));
+        assert!(note("sync_standby", "starting", lenient.clone()).unwrap().ends_with("Patroni has them go on without"));
+        assert!(
+            note("replica", "streaming", lenient).unwrap().ends_with(&format!("on the primary's disk only. {place}"))
+        );
+        assert_eq!(note("replica", "streaming", json!({ "synchronous_mode": false })), None);
+        assert_eq!(note("replica", "streaming", Value::Null), None);
     }
 
     #[test]
