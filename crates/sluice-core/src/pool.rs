@@ -40,8 +40,8 @@ pub struct PoolState {
     waiters: Queue<Waiter>,
     /// Servers connected, connecting, or promised.
     open: u32,
-    /// The parameters of those that are connecting.
-    connecting: Vec<StartupParameters>,
+    /// Those that are connecting.
+    connecting: Vec<Attempt>,
     /// The parameters that a client asked for last: what is kept ready is opened with these.
     latest: StartupParameters,
     /// The last failure, while nothing has gone right since.
@@ -75,6 +75,13 @@ pub struct PoolState {
     pub standings: Standings,
     /// Its standing with the pools that it shares limits with.
     pub share: Share,
+}
+
+/// A connection that is being opened.
+#[derive(Debug)]
+struct Attempt {
+    startup: StartupParameters,
+    since: Time,
 }
 
 #[derive(Debug)]
@@ -344,7 +351,7 @@ impl PoolState {
         let short_of_min = || (self.used && self.open < self.settings.min).then_some(&self.latest);
         let startup = self.first_without().map(|waiter| &waiter.startup).or_else(short_of_min)?.clone();
         self.open += 1;
-        self.connecting.push(startup.clone());
+        self.connecting.push(Attempt { startup: startup.clone(), since: now });
         Some(startup)
     }
 
@@ -352,7 +359,8 @@ impl PoolState {
     fn first_without(&self) -> Option<&Waiter> {
         let mut is_taken = vec![false; self.connecting.len()];
         self.waiters.iter().find(|waiter| {
-            let is_for_it = |(is_taken, startup): &(&mut bool, _)| !**is_taken && *startup == &waiter.startup;
+            let is_for_it =
+                |(is_taken, attempt): &(&mut bool, &Attempt)| !**is_taken && attempt.startup == waiter.startup;
             let coming = is_taken.iter_mut().zip(&self.connecting).find(is_for_it);
             coming.map(|(is_taken, _)| *is_taken = true).is_none()
         })
@@ -379,7 +387,7 @@ impl PoolState {
     }
 
     fn ends_connecting(&mut self, startup: &StartupParameters) {
-        let place = self.connecting.iter().position(|connecting| connecting == startup);
+        let place = self.connecting.iter().position(|attempt| attempt.startup == *startup);
         debug_assert!(place.is_some(), "what ends has begun");
         if let Some(place) = place {
             self.connecting.swap_remove(place);

@@ -143,6 +143,11 @@ impl Replies {
         self.queue.iter().any(|expected| !matches!(expected, Expected::Begin(_) | Expected::OwnClose))
     }
 
+    /// Whether the next one is that to a client's Sync, with nothing ahead of it.
+    pub fn is_sync_next(&self) -> bool {
+        matches!(self.queue.front(), Some(Expected::Sync(_)))
+    }
+
     /// Whether any of them ends a client's request, with ReadyForQuery.
     pub fn end_requests(&self) -> bool {
         self.queue.iter().any(Expected::ends_client_request)

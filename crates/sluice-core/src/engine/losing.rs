@@ -14,7 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
-    server::{Preparation, Server, Turn},
+    server::{Exchange, Preparation, Server, Turn},
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -122,18 +122,21 @@ impl Engine {
     }
 
     /// Answers what a server owes as if it had said that itself: the first request that is open fails because of the
-    /// loss, unless it has failed already, and those behind it because of that.
+    /// loss, unless it has failed already, and those behind it because of that. A Sync alone can't fail.
     fn answer_as_failed(&mut self, now: Time, id: ServerId, reports: &[u8], io: &mut impl Io) {
         let mut reports = reports;
         let begins = self.servers[id].exchange.replies().begin_block();
         let status = if begins { TransactionStatus::Idle } else { TransactionStatus::Failed };
-        let mut error = lost();
+        let (mut error, mut is_first) = (lost(), true);
         // Each round answers a request.
         let rounds = self.servers[id].exchange.replies().client_requests().max(1);
         for _ in 0..rounds {
-            if !self.servers.get(id).is_some_and(|server| server.exchange.is_failure_told()) {
+            let fails =
+                |exchange: &Exchange| !exchange.is_failure_told() && (is_first || !exchange.replies().is_sync_next());
+            if self.servers.get(id).is_some_and(|server| fails(&server.exchange)) {
                 self.server_bytes(now, id, &error.to_bytes(), false, io);
             }
+            is_first = false;
             let owes = self.servers.get(id).is_some_and(|server| server.exchange.replies().end_requests());
             if !owes {
                 return;

@@ -302,6 +302,24 @@ fn a_server_that_does_not_answer_is_not_taken_for_a_full_pool() {
 }
 
 #[test]
+fn a_server_that_is_being_replaced_is_not_taken_for_one_that_does_not_answer() {
+    let limit = Duration::from_secs(1);
+    let mut pool = PoolState::new(PoolSettings { size: 1, wait_timeout: limit, ..PoolSettings::default() });
+    pool.acquire(NOW, client(1), wants());
+    assert!(pool.reserve(NOW).is_some());
+    pool.connected(&StartupParameters::NONE);
+    let released = pool.release(NOW, server(0), opened(NOW), &Customs::NONE, false);
+    assert_eq!(released, Released::To(client(1)));
+    pool.acquire(NOW, client(2), wants());
+    // The other one's server has come to the end of its life, a moment before the wait does.
+    pool.lost();
+    assert!(pool.reserve(NOW + (limit - Duration::from_millis(1))).is_some());
+    let [(_, refused)] = &pool.expire(NOW + limit)[..] else { panic!("it has waited long enough") };
+    assert_eq!(refused.code, sqlstate::TOO_MANY_CONNECTIONS);
+    assert_eq!(refused.detail.as_deref(), Some("1 of 1 server connections are open, or are being opened (1)."));
+}
+
+#[test]
 fn sessions_wait_where_the_pool_lacks_what_it_could_log_in_with() {
     let mut pool = pool(2);
     let error = Arc::new(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, "password authentication failed"));

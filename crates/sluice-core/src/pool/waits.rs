@@ -6,14 +6,14 @@ use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{holding::PinCounts, time::Time};
 
-use super::{IS_IT_RUNNING, PoolState, Refusal, Waiter};
+use super::{Attempt, IS_IT_RUNNING, PoolState, Refusal, Waiter};
 
 impl PoolState {
     /// Those who have waited long enough, with the reason.
     pub fn expire(&mut self, now: Time) -> Vec<Refusal> {
         let mut refused = Vec::new();
         while let Some(waiter) = self.waiters.pop_where(|waiter| waiter.until.is_some_and(|until| now >= until)) {
-            refused.push((waiter.client, Arc::new(self.wait_error())));
+            refused.push((waiter.client, Arc::new(self.wait_error(now))));
         }
         if self.paused {
             return refused;
@@ -42,7 +42,7 @@ impl PoolState {
         let is_due =
             |waiter: &Waiter| now.since(waiter.since.max(from).max(recovered)) >= limit || waited(waiter) >= longest;
         if self.waiters.front().is_some_and(is_due) {
-            let error = Arc::new(self.wait_error());
+            let error = Arc::new(self.wait_error(now));
             refused.extend(self.refuse_while(is_due, &error));
         }
         refused
@@ -63,9 +63,9 @@ impl PoolState {
         refused
     }
 
-    fn wait_error(&self) -> ErrorResponse {
+    fn wait_error(&self, now: Time) -> ErrorResponse {
         let waited = self.settings.wait_timeout.as_secs_f64();
-        if self.is_unanswered() {
+        if self.is_unanswered(now) {
             let error = format!("the server has not answered within {waited} s (wait_timeout)");
             return ErrorResponse::fatal(sqlstate::CANNOT_CONNECT, error).hint(IS_IT_RUNNING);
         }
@@ -88,14 +88,19 @@ impl PoolState {
         }
     }
 
-    /// Whether nothing is open, and no attempt has come to an end.
-    fn is_unanswered(&self) -> bool {
-        self.trouble.is_none() && self.open > 0 && self.open as usize == self.connecting.len()
+    /// Whether nothing is open, and an attempt that has not come to an end is as old as such a wait.
+    fn is_unanswered(&self, now: Time) -> bool {
+        let is_old = |attempt: &Attempt| now.since(attempt.since) >= self.settings.wait_timeout;
+        let is_dark = self.trouble.is_none() && self.open as usize == self.connecting.len();
+        is_dark && self.connecting.iter().any(is_old)
     }
 
     /// The reason why nothing is free, for those who wait.
     fn occupancy(&self) -> String {
         let mut open = format!("{} of {} server connections are open", self.open, self.settings.size);
+        if !self.connecting.is_empty() {
+            open += &format!(", or are being opened ({})", self.connecting.len());
+        }
         // Not those that their clients may lose, which have been asked for.
         let lasting = || self.kept().filter(|pins| pins.are_lasting());
         let kept = lasting().count();

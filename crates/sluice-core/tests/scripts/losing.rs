@@ -163,6 +163,17 @@ fn a_batch_that_is_lost_ahead_of_its_sync_fails_with_that() {
 }
 
 #[test]
+fn a_sync_behind_a_request_that_is_lost_has_no_error_of_its_own() {
+    for (behind, heard) in [(sync(), "Z(E)"), ([run_unnamed(), sync()].concat(), "E(25P02) Z(E)")] {
+        let (mut table, client, server) = in_block();
+        table.says(client, &[query("SELECT 1"), behind].concat());
+        table.hangs_up(server);
+        assert_eq!(table.hears(client), format!("E(40001) Z(E) {heard}"));
+        goes_on(&mut table, client);
+    }
+}
+
+#[test]
 fn several_commands_of_which_none_may_end_a_block_fail_with_it() {
     let asked = "INSERT INTO t VALUES (1); SELECT pending, end_of FROM t";
     let (mut table, client, server) = in_block();

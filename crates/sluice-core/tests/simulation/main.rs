@@ -66,7 +66,10 @@ fn sharing_servers_does_not_show() {
                     }
                     match catch_unwind(AssertUnwindSafe(|| World::new(seed, false).run())) {
                         Ok(figures) => total.lock().expect("no panic").add(figures),
-                        Err(_) => failures.lock().expect("no panic").push(seed),
+                        Err(_) => {
+                            eprintln!("seed {seed} fails");
+                            failures.lock().expect("no panic").push(seed);
+                        }
                     }
                 }
             });

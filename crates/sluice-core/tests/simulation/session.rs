@@ -130,6 +130,10 @@ pub(crate) struct Session {
     pub(crate) copy: Option<CopyIn>,
     /// Whether messages of the extended protocol came since the last Sync.
     pub(crate) batch: bool,
+    /// Whether anything has run since the last ReadyForQuery, and a block that is open began behind it: nobody can know
+    /// then, up to the next one, that all of it is rolled back.
+    has_run: bool,
+    is_begun_late: bool,
 }
 
 /// The outcome of a statement, beyond what it changes.
@@ -171,6 +175,8 @@ impl Session {
             skipping: false,
             copy: None,
             batch: false,
+            has_run: false,
+            is_begun_late: false,
         }
     }
 
@@ -302,10 +308,10 @@ impl Session {
         }
     }
 
-    /// Whether a block is open, no COPY is, and neither is otherwise behind any of these messages.
+    /// Whether a block is open for certain, no COPY is, and neither is otherwise behind any of these messages.
     pub(crate) fn keeps_block<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> bool {
         let mut session = self.clone();
-        let mut is_kept = session.block == Block::Open && session.copy.is_none();
+        let mut is_kept = session.block == Block::Open && !session.is_begun_late && session.copy.is_none();
         for (tag, body) in messages {
             session.handle(*tag, body, Ends::default(), &mut Vec::new());
             is_kept &= session.block == Block::Open && session.copy.is_none();
@@ -381,6 +387,7 @@ impl Session {
             Block::Failed => TransactionStatus::Failed,
         };
         out.extend_from_slice(&status.ready_for_query());
+        (self.has_run, self.is_begun_late) = (false, false);
     }
 
     fn fail(&mut self, (code, text): &Error, out: &mut Vec<u8>) {

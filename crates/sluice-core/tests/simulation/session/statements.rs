@@ -13,6 +13,7 @@ impl Session {
         literal: &str,
         among_others: bool,
     ) -> Result<Outcome, Error> {
+        let is_behind_others = std::mem::replace(&mut self.has_run, true);
         let lower = sql.to_ascii_lowercase();
         let words: Vec<&str> = lower.split_ascii_whitespace().collect();
         let number = |at: usize| words.get(at).and_then(|w| w.parse::<usize>().ok()).unwrap_or(0);
@@ -65,6 +66,7 @@ impl Session {
                 }
             }
             "begin" => {
+                self.is_begun_late |= is_behind_others && self.block == Block::None;
                 self.block = Block::Open;
                 self.only_reads = words.contains(&"only");
                 tag("BEGIN")
