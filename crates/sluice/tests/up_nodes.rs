@@ -339,12 +339,16 @@ fn two_nodes_and_what_is_wrong_with_them() {
     two.ready();
     // Maintenance goes on behind a stop: whoever has begun it ends it.
     assert!(cluster(&data, &["pause"]).contains("is paused"));
+    cluster(&data, &["config", "set", "ttl=26", "postgresql.parameters.max_connections=130"]);
     stop(two, &data);
     let mut two = Up::start(&mut up(&data, 2));
     two.line("the cluster is paused (maintenance), so Patroni starts no PostgreSQL");
     assert_eq!(cluster(&data, &["resume"]), "the cluster is no longer paused\n");
     let superuser = two.line("Superuser").replace("Superuser", "");
     two.ready();
+    // What was set stays.
+    assert_eq!(ask(&superuser, "SHOW max_connections"), "130\n");
+    assert!(cluster(&data, &["config", "--json"]).contains("\"ttl\": 26"));
     // The nodes' own roles have their own passwords again, whoever has given them others, and whatever they may.
     for role in ["sluice_replication", "sluice_rewind", "sluice_auth"] {
         assert_eq!(ask(&superuser, &format!("ALTER ROLE {role} NOLOGIN PASSWORD 'other'")), "ALTER ROLE\n");
@@ -393,6 +397,19 @@ fn two_nodes_and_what_is_wrong_with_them() {
     assert_eq!(processes(&data), [""; 0]);
 }
 
+/// A node that is on its way, as the last primary is behind a switchover, says late that it has to be restarted.
+fn are_all_restarted(data: &Path) {
+    assert!(cluster(data, &["switchover"]).contains("is the primary"));
+    cluster(data, &["config", "set", "postgresql.parameters.max_connections=140"]);
+    let said = cluster(data, &["restart", "--pending"]);
+    for name in ["node1", "node2", "node3"] {
+        let node = data.join(name);
+        let superuser = format!("psql -h {} -p {} -U postgres -d sluice", node.join("run").display(), port_of(&node));
+        assert_eq!(ask(&superuser, "SHOW max_connections"), "140\n", "{name}: {said}");
+    }
+    assert!(cluster(data, &["switchover", "--to", "node1"]).contains("node1 is the primary"));
+}
+
 /// As a loss of power leaves it while a node's data are copied.
 #[test]
 fn one_node_without_its_data_does_not_keep_clients_away() {
@@ -401,6 +418,7 @@ fn one_node_without_its_data_does_not_keep_clients_away() {
     let mut three = Up::start(&mut up(&data, 3));
     three.line("node1 leader running");
     three.ready();
+    are_all_restarted(&data);
     stop(three, &data);
 
     // A copy of which the end is missing is made again. It was the last primary, stopped in order, so Patroni takes nobody

@@ -78,6 +78,7 @@ mod waker;
 
 use std::{
     ffi::OsStr,
+    io,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     process::Command,
@@ -383,15 +384,15 @@ impl Cluster {
         self.keepers[node].start()
     }
 
-    /// Tells the cluster the settings that its nodes share, which may have been others at its last start. A new leader
-    /// takes them a moment after its election only.
+    /// Gives the cluster what it lacks of the settings that its nodes share: a larger pool needs more connections than the
+    /// one at its last start. What is there stays as its operators have set it. A new leader takes settings a moment after
+    /// its election only.
     fn share_settings(&self, spec: &ClusterSpec, deadline: Instant) -> Result<(), ClusterError> {
-        let settings = patroni::shared_settings(self.nodes.len(), &spec.tuning).to_string();
         let path = self.data_dir.root().join(state::NAME);
         loop {
             self.check_wanted()?;
-            match self.send(Method::Patch, "/config", &settings) {
-                Ok(_) => return Ok(()),
+            match self.share_what_is_lacking(spec) {
+                Ok(()) => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ClusterError::io("share the settings in", &path)(error));
                 }
@@ -400,14 +401,21 @@ impl Cluster {
         }
     }
 
+    fn share_what_is_lacking(&self, spec: &ClusterSpec) -> io::Result<()> {
+        let now = serde_json::from_slice(&self.send(Method::Get, "/config", "")?.body)?;
+        let shared = patroni::shared_settings(self.nodes.len(), &spec.tuning);
+        patroni::lacking(&now, &shared)
+            .map_or(Ok(()), |change| self.send(Method::Patch, "/config", &change.to_string()).map(drop))
+    }
+
     /// Sends a request that changes something to the first node that answers.
-    pub fn send(&self, method: Method, path: &str, body: &str) -> std::io::Result<Answer> {
-        let mut last = std::io::Error::other("no node");
+    pub fn send(&self, method: Method, path: &str, body: &str) -> io::Result<Answer> {
+        let mut last = io::Error::other("no node");
         for node in &self.nodes {
             let answer = self.api.send(node.rest, method, path, body, REQUEST_TIME_MAX);
             match answer.and_then(Answer::good) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => last = std::io::Error::other(error),
+                Err(error) => last = io::Error::other(error),
             }
         }
         Err(last)

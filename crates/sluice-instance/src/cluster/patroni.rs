@@ -11,7 +11,7 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Secrets, environment::Environment, rest::USER, roles, tls::TlsFiles};
 use crate::{binaries::Binaries, bootstrap::SUPERUSER, run_as::RunAs, tuning::Tuning};
@@ -119,6 +119,25 @@ pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
     });
     merge(&mut shared, synchronous(nodes));
     shared
+}
+
+/// The change that gives a cluster what it lacks of those: what it does not have, and connections where it has fewer.
+pub(super) fn lacking(now: &Value, shared: &Value) -> Option<Value> {
+    let number = |value: &Value| value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok());
+    let is_lacking = |(name, wanted): &(&String, &Value), now: &Value| match &now[name.as_str()] {
+        Value::Null => !wanted.is_null(),
+        found => *name == "max_connections" && number(found) < number(wanted),
+    };
+    let of = |wanted: &Value, now: &Value| -> Map<String, Value> {
+        let settings = wanted.as_object().into_iter().flatten();
+        settings.filter(|setting| is_lacking(setting, now)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let (wanted, found) = (&shared["postgresql"]["parameters"], &now["postgresql"]["parameters"]);
+    let (mut change, parameters) = (of(shared, now), of(wanted, found));
+    if !parameters.is_empty() && !change.contains_key("postgresql") {
+        change.insert("postgresql".to_owned(), json!({ "parameters": parameters }));
+    }
+    (!change.is_empty()).then(|| Value::Object(change))
 }
 
 /// The same without what is null: that removes a setting which is there, and is none to begin with.
@@ -366,6 +385,27 @@ mod tests {
             config["tags"].clone()
         };
         assert_eq!((told(SYNC_PRIORITY), told(2)), (Value::Null, json!({ "sync_priority": 2 })));
+    }
+
+    #[test]
+    fn what_operators_have_set_stays_and_only_what_is_lacking_is_given() {
+        let tuning = Tuning::new(crate::Host { memory_bytes: 1 << 30, open_files: 1024 }, 20);
+        let shared = shared_settings(3, &tuning);
+        assert_eq!(lacking(&without_null(&shared), &shared), None);
+        let mut set = without_null(&shared);
+        set["ttl"] = json!(40);
+        set["synchronous_mode"] = json!(true);
+        set["postgresql"]["parameters"]["max_connections"] = json!("150");
+        set["postgresql"]["parameters"]["wal_retrieve_retry_interval"] = json!("3s");
+        assert_eq!(lacking(&set, &shared), None);
+        set["postgresql"]["parameters"]["max_connections"] = json!(90);
+        set["postgresql"]["parameters"][STANDBYS_REQUIRED] = Value::Null;
+        set["loop_wait"] = Value::Null;
+        let expected = json!({ "loop_wait": LOOP_WAIT_SECONDS,
+            "postgresql": { "parameters": { "max_connections": 100, (STANDBYS_REQUIRED): "on" } } });
+        assert_eq!(lacking(&set, &shared), Some(expected));
+        // Of no settings at all, all of them are.
+        assert_eq!(lacking(&json!({}), &shared).unwrap()["postgresql"], shared["postgresql"]);
     }
 
     #[test]

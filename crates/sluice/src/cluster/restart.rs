@@ -25,6 +25,8 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
         bail!("the cluster is paused, so no other node would take over\nend that first: sluice cluster resume");
     }
     target.check_rights(primary)?;
+    let members = if pending { come_up(target, members)? } else { members };
+    let primary = leader(&members)?;
     let is_meant = |member: &&Member| !pending || member.pending_restart;
     if !members.members.iter().any(|member| is_meant(&member)) {
         say!("no node has to be restarted");
@@ -56,7 +58,45 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
             missing.join(", ")
         );
     }
-    Ok(())
+    if pending { restart_late(target, timeout) } else { Ok(()) }
+}
+
+/// The time for nodes to come up that are not there yet, and for Patroni's next look at what they have in place, at which
+/// it finds that they have to be restarted.
+const COME_UP_TIME: Duration = Duration::from_secs(30);
+const NEXT_LOOK: Duration = Duration::from_secs(4);
+
+/// The members, once those are up that are on their way: before that nobody knows whether they have to be restarted.
+fn come_up(target: &Target, members: Members) -> Result<Members> {
+    let is_up = |member: &Member| matches!(&*member.state, "running" | "streaming");
+    let late: Vec<_> = members.members.iter().filter(|member| !is_up(member)).map(|member| &*member.name).collect();
+    if late.is_empty() {
+        return Ok(members);
+    }
+    say!("waiting for {}, which may have to be restarted as well", late.join(", "));
+    let are_up = target.wait(COME_UP_TIME, |members| members.members.iter().all(is_up).then_some(()));
+    if are_up.is_ok() {
+        thread::sleep(NEXT_LOOK);
+    }
+    target.look()
+}
+
+/// Restarts standbys that have said only meanwhile that they need it. The primary may be such a node, too.
+fn restart_late(target: &Target, timeout: Duration) -> Result<()> {
+    let members = target.look()?;
+    let needs = |member: &&Member| target.own(member).is_ok_and(|own| own.pending_restart);
+    let late: Vec<&Member> = members.members.iter().filter(needs).collect();
+    for standby in late.iter().filter(|member| !member.is_leader()) {
+        restart_standby(target, standby, &members, timeout)?;
+    }
+    match late.iter().find(|member| member.is_leader()) {
+        Some(primary) => bail!(
+            "{}, the primary now, has to be restarted as well, and has said so only meanwhile\nbegin again: sluice cluster \
+             restart --pending",
+            primary.name
+        ),
+        None => Ok(()),
+    }
 }
 
 /// Settings of which a standby needs as many as its primary has (PostgreSQL's documentation, "Hot Standby").
