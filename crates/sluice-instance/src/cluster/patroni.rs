@@ -137,7 +137,7 @@ pub(super) fn lacking(now: &Value, shared: &Value) -> Option<Value> {
     if !parameters.is_empty() && !change.contains_key("postgresql") {
         change.insert("postgresql".to_owned(), json!({ "parameters": parameters }));
     }
-    (!change.is_empty()).then(|| Value::Object(change))
+    (!change.is_empty()).then_some(Value::Object(change))
 }
 
 /// The same without what is null: that removes a setting which is there, and is none to begin with.
