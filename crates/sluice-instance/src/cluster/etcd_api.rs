@@ -3,16 +3,7 @@
 //! Keys and values are base64, numbers are texts (etcd's documentation, "gRPC gateway"). An answer that does not come
 //! says nothing of whether the request was carried out, or will be.
 
-use std::{
-    fs, io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::{fs, io, net::SocketAddr, sync::Arc, thread, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -21,7 +12,10 @@ use ureq::{
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
-use super::tls::TlsFiles;
+use super::{
+    hedge::{Members, race},
+    tls::TlsFiles,
+};
 
 /// The place of all clusters of Patroni's in etcd.
 pub(super) const SERVICE: &str = "/service/";
@@ -74,12 +68,11 @@ pub(super) struct Outcome {
     pub(super) found: Vec<Vec<KeyValue>>,
 }
 
-/// A client of all members: it stays with one that answers.
+/// A client of all members, of which the first is asked as long as it answers: on a host, its own.
 #[derive(Debug, Clone)]
 pub(super) struct EtcdClient {
     agent: Agent,
-    members: Vec<SocketAddr>,
-    current: Arc<AtomicUsize>,
+    members: Arc<Members>,
 }
 
 impl EtcdClient {
@@ -108,7 +101,7 @@ impl EtcdClient {
             .http_status_as_error(false)
             .timeout_global(Some(ANSWER_TIME_MAX))
             .build();
-        Ok(Self { agent: config.new_agent(), members, current: Arc::default() })
+        Ok(Self { agent: config.new_agent(), members: Arc::new(Members::new(members)) })
     }
 
     /// A lease of so many seconds; etcd may make it longer.
@@ -133,9 +126,11 @@ impl EtcdClient {
 
     /// Takes all steps at once if all conditions hold.
     pub(super) fn transact(&self, compare: &[Compare], steps: &[Step]) -> io::Result<Outcome> {
+        let is_read = steps.iter().all(|step| matches!(step, Step::Read { .. }));
         let compare: Vec<Value> = compare.iter().map(Compare::to_json).collect();
         let steps: Vec<Value> = steps.iter().map(Step::to_json).collect();
-        let answer = self.ask("kv/txn", &json!({ "compare": compare, "success": steps }))?;
+        let body = json!({ "compare": compare, "success": steps });
+        let answer = if is_read { self.ask_any("kv/txn", &body) } else { self.ask("kv/txn", &body) }?;
         Outcome::parse(&answer).ok_or_else(|| unexpected(&answer))
     }
 
@@ -179,33 +174,61 @@ impl EtcdClient {
         self.ask("cluster/member/remove", &json!({ "ID": id.to_string() })).map(drop)
     }
 
+    /// Asks a member, and others as well while it says nothing, if the request may be repeated.
     fn ask(&self, path: &str, body: &Value) -> io::Result<Value> {
-        let mut last = io::Error::other("etcd has no members");
-        for _ in 0..self.members.len() {
-            let current = self.current.load(Ordering::Relaxed) % self.members.len();
-            match self.ask_member(self.members[current], path, body) {
-                Ok((200, answer)) => return Ok(answer),
-                Ok((_, answer)) if answer["code"].as_i64() == Some(NOT_FOUND) => return Err(Refused::error(&answer)),
-                Ok((_, answer)) => last = Refused::error(&answer),
-                Err(error) => last = error,
-            }
-            self.current.store(current + 1, Ordering::Relaxed);
-            // Asked a second time, a transaction would find its own conditions changed.
-            if !MAY_BE_REPEATED.iter().any(|asked| path.starts_with(asked)) {
-                break;
-            }
+        if MAY_BE_REPEATED.iter().any(|asked| path.starts_with(asked)) {
+            return self.ask_any(path, body);
         }
-        Err(last)
+        // Asked a second time, a transaction would find its own conditions changed.
+        let first = self.members.in_order().into_iter().take(1).collect::<Vec<_>>();
+        self.ask_some(path, body, &first)
+    }
+
+    fn ask_any(&self, path: &str, body: &Value) -> io::Result<Value> {
+        self.ask_some(path, body, &self.members.in_order().repeat(ROUNDS))
+    }
+
+    fn ask_some(&self, path: &str, body: &Value, members: &[SocketAddr]) -> io::Result<Value> {
+        let (client, path, body) = (self.clone(), path.to_owned(), body.clone());
+        let ask = move |member| match client.ask_member(member, &path, &body)? {
+            (200, answer) => Ok(Ok(answer)),
+            // No other one would answer something else.
+            (_, answer) if answer["code"].as_i64() == Some(NOT_FOUND) => Ok(Err(Refused::error(&answer))),
+            (_, answer) => Err(Refused::error(&answer)),
+        };
+        race(&self.members, members, ask)?
     }
 
     /// The members that do not answer by themselves, whether there is a majority or not.
     pub(super) fn silent(&self) -> Vec<SocketAddr> {
         let answers = |member| matches!(self.ask_member(member, "maintenance/status", &json!({})), Ok((200, _)));
         thread::scope(|scope| {
-            let asked: Vec<_> = self.members.iter().map(|member| (member, scope.spawn(|| answers(*member)))).collect();
+            let all = self.members.all();
+            let asked: Vec<_> = all.iter().map(|member| (member, scope.spawn(|| answers(*member)))).collect();
             let silent = asked.into_iter().filter_map(|(member, thread)| (!thread.join().ok()?).then_some(*member));
             silent.collect()
         })
+    }
+
+    /// Has the member that is asked first hand over to another one, if it is etcd's leader and all of them are there; says
+    /// whether it has.
+    pub(super) fn hand_over(&self) -> io::Result<bool> {
+        let Some((own, others)) = self.members.all().split_first() else { return Ok(false) };
+        let status = |member: &SocketAddr| -> io::Result<Status> {
+            let (_, answer) = self.ask_member(*member, "maintenance/status", &json!({}))?;
+            Status::parse(&answer).ok_or_else(|| unexpected(&answer))
+        };
+        let own_status = status(own)?;
+        if own_status.leader != own_status.id {
+            return Ok(false);
+        }
+        let others = others.iter().map(status).collect::<io::Result<Vec<_>>>()?;
+        let Some(successor) = successor(&own_status, &others) else { return Ok(false) };
+        let target = json!({ "targetID": successor.to_string() });
+        match self.ask_member(*own, "maintenance/transfer-leadership", &target)? {
+            (200, _) => Ok(true),
+            (_, answer) => Err(Refused::error(&answer)),
+        }
     }
 
     fn ask_member(&self, member: SocketAddr, path: &str, body: &Value) -> io::Result<(u16, Value)> {
@@ -217,8 +240,49 @@ impl EtcdClient {
     }
 }
 
+/// Each member is asked that often, at most, by a request that may be repeated: one that was sent to a member which had
+/// lost its leader, and did not know it yet, is answered by nobody, and the next one is.
+const ROUNDS: usize = 2;
+
 /// Requests that do no harm if they are carried out twice.
 const MAY_BE_REPEATED: [&str; 3] = ["lease/", "kv/range", "cluster/member/list"];
+
+/// A member's word about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Status {
+    id: u64,
+    /// The leader that it follows; 0 if it knows of none.
+    leader: u64,
+    /// The last entry of its log.
+    index: u64,
+    /// Whether it has no vote.
+    is_learner: bool,
+}
+
+impl Status {
+    fn parse(value: &Value) -> Option<Self> {
+        let number = |value: &Value| value.as_str().map_or(Some(0), |text| text.parse().ok());
+        Some(Self {
+            id: value["header"]["member_id"].as_str()?.parse().ok()?,
+            leader: number(&value["leader"])?,
+            index: number(&value["raftIndex"])?,
+            is_learner: value["isLearner"].as_bool().unwrap_or(false),
+        })
+    }
+}
+
+/// The member that a leader hands over to: one that follows it, is not far behind, and of those the furthest. None unless
+/// all others follow it: one that has just come back has enough to do.
+fn successor(leader: &Status, others: &[Status]) -> Option<u64> {
+    let follows = |one: &Status| {
+        one.leader == leader.id && !one.is_learner && one.index.saturating_add(BEHIND_MAX) >= leader.index
+    };
+    let are_whole = others.iter().all(follows);
+    others.iter().filter(|_| are_whole).max_by_key(|one| one.index).map(|one| one.id)
+}
+
+/// A member that follows is a few entries behind at most, which come while it is asked.
+const BEHIND_MAX: u64 = 100;
 
 /// A member of etcd, as etcd has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -383,6 +447,24 @@ mod tests {
         let not_started = EtcdPeer::parse(&json!({ "ID": "7", "peerURLs": ["https://10.0.0.2:2380"] })).unwrap();
         assert_eq!((&*not_started.name, not_started.is_learner), ("", false));
         assert_eq!(EtcdPeer::parse(&json!({ "name": "node2" })), None);
+    }
+
+    #[test]
+    fn who_succeeds_a_leader() {
+        let status = |id: &str, leader: &str, index: &str| {
+            Status::parse(&json!({ "header": { "member_id": id }, "leader": leader, "raftIndex": index })).unwrap()
+        };
+        let leader = status("17237436991929493444", "17237436991929493444", "5000");
+        let follower = |id, index| status(id, "17237436991929493444", index);
+        assert_eq!(successor(&leader, &[follower("7", "4999"), follower("8", "5001")]), Some(8));
+        assert_eq!(successor(&leader, &[follower("7", "4899"), follower("8", "5000")]), None, "one is far behind");
+        assert_eq!(successor(&leader, &[follower("7", "5000"), status("8", "0", "5000")]), None, "one has no leader");
+        let learner = Status { is_learner: true, ..follower("8", "5000") };
+        assert_eq!(successor(&leader, &[follower("7", "5000"), learner]), None);
+        assert_eq!(successor(&leader, &[]), None);
+        let knows_no_leader = Status::parse(&json!({ "header": { "member_id": "7" } })).unwrap();
+        assert_eq!((knows_no_leader.leader, knows_no_leader.index), (0, 0));
+        assert_eq!(Status::parse(&json!({ "error": "no such thing" })), None);
     }
 
     #[test]

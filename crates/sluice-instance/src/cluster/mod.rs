@@ -8,6 +8,7 @@
 //! DIR/node1/pgdata/            a node's data directory: PostgreSQL's, until it is the first node of several DIR/pgdata
 //! DIR/node1/run/               its Unix socket (elsewhere if the path would be too long)
 //! DIR/node1/patroni.yml        Patroni's configuration, written at each start; pgpass is Patroni's own
+//! DIR/node1/launch.py          the program that is its Patroni: the member of etcd on its own host comes first
 //! DIR/etcd-tls/                the certificate by which etcd, and Patroni there, know each other
 //! DIR/etcd1/                   a member's data, also of three with two nodes: two can't outvote each other
 //! DIR/log/node1.log, etcd1.log what they say
@@ -37,7 +38,7 @@
 //! | `route.rs` | where the nodes reach each other, if not where they listen |
 //! | `peer.rs` | asking the PostgreSQL of another host |
 //! | `slots.rs` | whether a node could serve the slots of subscribers |
-//! | `etcd_api.rs` | etcd's keys and leases |
+//! | `etcd_api.rs`, `hedge.rs` | etcd's keys and leases; which member is asked |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
 //! | `reaper.rs` | adopting what Patroni leaves, and reaping it |
 //! | `ports.rs` | addresses that are to be listened on |
@@ -52,6 +53,7 @@ mod etcd;
 mod etcd_api;
 mod folder;
 mod half_copy;
+mod hedge;
 mod host;
 mod keeper;
 mod known;

@@ -31,6 +31,12 @@ pub(super) const HEADER: &str =
 /// The name of a node's configuration file.
 pub(super) const FILE: &str = "patroni.yml";
 
+/// The name of the program that is its Patroni.
+const LAUNCHER: &str = "launch.py";
+
+/// The text of that program. It relies on the version of Patroni that is pinned.
+const LAUNCHER_TEXT: &str = include_str!("../../../../packaging/patroni/launch.py");
+
 /// The file that says where the admin consoles of the pools are, one a line; in the instance's directory, and in each
 /// node's for its Patroni.
 pub(super) const POOLS: &str = "pools";
@@ -58,6 +64,11 @@ impl Node {
     /// Patroni's configuration.
     pub(super) fn config_file(&self) -> PathBuf {
         self.home.join(FILE)
+    }
+
+    /// The program that is its Patroni, with its text.
+    pub(super) fn launcher(&self) -> (PathBuf, &'static str) {
+        (self.home.join(LAUNCHER), LAUNCHER_TEXT)
     }
 
     /// Its own copy of the file with the consoles.
@@ -170,7 +181,7 @@ pub(super) enum Access<'a> {
 pub(super) struct Config<'a> {
     pub(super) scope: &'a str,
     pub(super) node: &'a Node,
-    /// The addresses at which etcd answers.
+    /// The addresses at which etcd answers: first that of this node's own member, which its Patroni prefers.
     pub(super) etcd: &'a [SocketAddr],
     pub(super) etcd_tls: &'a TlsFiles,
     pub(super) binaries: &'a Binaries,
@@ -322,7 +333,7 @@ pub(super) fn command(environment: &Environment, run_as: &RunAs, node: &Node) ->
         super::without_variables(&mut command, prefix);
     }
     command.env_remove("NOTIFY_SOCKET").current_dir("/");
-    command.args(["-I", "-m", "patroni"]).arg(node.config_file());
+    command.arg("-I").arg(node.launcher().0).arg(node.config_file());
     command
 }
 

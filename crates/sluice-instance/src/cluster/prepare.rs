@@ -70,9 +70,10 @@ pub(super) fn prepare(spec: &ClusterSpec, observer: Arc<dyn Observer>) -> Result
         make_dir(&member.data, run_as)?;
         make_log(&member.log)?;
     }
-    for node in &nodes {
+    for (index, node) in nodes.iter().enumerate() {
         make_log(&node.log)?;
-        write_files(spec, &data_dir, node, &members, &etcd_tls, (&state, &shared), &secrets)?;
+        let etcd = own_first(index, &members);
+        write_files(spec, &data_dir, node, &etcd, &etcd_tls, (&state, &shared), &secrets)?;
     }
     let api = Api::with_password(&secrets.rest);
     let around = Surroundings {
@@ -125,11 +126,17 @@ fn begins_with(spec: &ClusterSpec, data_dir: &DataDir, state: &State, nodes: &[N
     Ok(kept.growing_from(pgdata).with_parameters(&own).under(&shared))
 }
 
+/// The addresses of etcd's members, from the node's own on.
+fn own_first(index: usize, members: &[EtcdMember]) -> Vec<SocketAddr> {
+    let mut addresses: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
+    addresses.rotate_left(index % members.len().max(1));
+    addresses
+}
+
 /// A client of etcd that begins with the node's own member.
 fn survivor(index: usize, members: &[EtcdMember], tls: &TlsFiles) -> Result<EtcdClient, ClusterError> {
-    let mut addresses: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
-    addresses.rotate_left(index);
-    EtcdClient::new(addresses, tls).map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
+    EtcdClient::new(own_first(index, members), tls)
+        .map_err(ClusterError::io("read the certificate of etcd in", &tls.ca))
 }
 
 /// A node's places and addresses; its folder is made.
@@ -208,7 +215,7 @@ fn write_files(
     spec: &ClusterSpec,
     data_dir: &DataDir,
     node: &Node,
-    members: &[EtcdMember],
+    etcd: &[SocketAddr],
     tls: &TlsFiles,
     (state, shared): (&State, &Value),
     secrets: &Secrets,
@@ -217,11 +224,10 @@ fn write_files(
     let write = |path: PathBuf, text: &str| {
         files::write_private(&path, text.as_bytes(), Owner::Postgres(run_as)).map_err(ClusterError::io("write", &path))
     };
-    let etcd: Vec<SocketAddr> = members.iter().map(|member| member.client).collect();
     let config = patroni::Config {
         scope: &state.scope,
         node,
-        etcd: &etcd,
+        etcd,
         etcd_tls: tls,
         binaries: data_dir.binaries(),
         shared: shared.clone(),
@@ -231,6 +237,8 @@ fn write_files(
         access: Access::Passwords(secrets),
     };
     write(node.config_file(), &config.text())?;
+    let (launcher, text) = node.launcher();
+    write(launcher, text)?;
     if spec.tuning.gate {
         // One secret for all of them, which the pool has.
         let secret =

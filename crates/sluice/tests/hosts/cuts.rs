@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::{Network, TestPool};
+use sluice_testkit::{Network, TestPool, eventually};
 
 use crate::{
     hosts::Hosts,
@@ -64,6 +64,8 @@ pub(crate) fn a_primary_whose_link_comes_back_follows_the_next_one(hosts: &Hosts
         others.iter().for_each(|other| hosts.network.mend(before, *other));
         ledger.wait_for_writes();
         let waited = ledger.longest().as_secs_f64();
+        // Until then it has a view of its own, in which it has its standbys.
+        eventually("the old primary has given up", || !hosts.is_primary(before));
         hosts.wait_streaming(2);
         println!("a link down for {lasts} s{etcd}: {waited:.1} s without an answer");
     }

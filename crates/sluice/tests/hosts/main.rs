@@ -10,6 +10,7 @@ mod faults;
 mod hosts;
 #[path = "../common/ledger.rs"]
 mod ledger;
+mod phases;
 mod programs;
 mod refused;
 mod slots;

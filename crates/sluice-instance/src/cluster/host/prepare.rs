@@ -264,6 +264,8 @@ pub(super) fn write_files(
         access: Access::Certificates { tls, hba: &rules::hba(config), ident: &rules::ident(config, run_as) },
     };
     write(&node.config_file(), &patroni.text())?;
+    let (launcher, text) = node.launcher();
+    write(&launcher, text)?;
     if node.pgdata.join("PG_VERSION").exists() {
         write(&node.pgdata.join("sluice.conf"), &tuning.to_conf())?;
     }

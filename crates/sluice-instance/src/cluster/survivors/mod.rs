@@ -35,6 +35,7 @@ use self::{
     host::Host,
     keys::Keys,
     machine::{Action, Event, Survivor, Times, VOTE_TTL_SECONDS},
+    view::View,
 };
 use super::{
     Node,
@@ -61,6 +62,9 @@ pub(super) struct Electorate {
 /// The leader's `members` key without its address outlives its lease: a Patroni that was held up while it was hidden
 /// would go by the one that it knows.
 const HIDDEN_TTL_SECONDS: u32 = 20;
+
+/// The primary's survivor looks that often, while the cluster is whole, whether etcd's leader is on its host.
+const PART_LEADERS_EVERY: Duration = Duration::from_secs(10);
 
 /// A node's survivor, in a thread of its own. Dropping it ends the thread, which may wait for a PostgreSQL that does
 /// not answer until that ends.
@@ -93,6 +97,7 @@ impl Agent {
             host: Host::new(node, run_as, api)?,
             observer,
             last_error: None,
+            parted_at: Instant::now(),
         };
         let (stop, stopped) = mpsc::channel();
         let name = format!("{}-survivor", node.name);
@@ -133,6 +138,8 @@ struct Driver {
     observer: Arc<dyn Observer>,
     /// The error that was told last, so that it is told once.
     last_error: Option<String>,
+    /// The last time at which etcd's leader was seen to, or the cluster was not whole.
+    parted_at: Instant,
 }
 
 impl Driver {
@@ -173,6 +180,7 @@ impl Driver {
                 let [patroni, votes] = &outcome.found[..] else { return Err(io::Error::other("a read is missing")) };
                 let view = self.keys.view(patroni, votes);
                 self.seen.clone_from(patroni);
+                self.part_leaders(&view);
                 Event::Viewed(view)
             }
             Action::Grant => Event::Granted { lease: self.etcd.grant(VOTE_TTL_SECONDS)? },
@@ -231,6 +239,24 @@ impl Driver {
         // Candidates go by what they have read while there was a leader.
         waker::wake(&self.api, self.rest);
         thread::sleep(TURN_TIME);
+    }
+
+    /// Has etcd's leader be on another host than the primary, so that both are not lost at once: nobody could vote before
+    /// etcd had elected another one. That is for speed only, and for quiet times.
+    fn part_leaders(&mut self, view: &View) {
+        if !view.is_whole_under(&self.node, self.nodes) {
+            self.parted_at = Instant::now();
+        }
+        if self.parted_at.elapsed() < PART_LEADERS_EVERY {
+            return;
+        }
+        match self.etcd.hand_over() {
+            Ok(true) => tracing::debug!(node = self.node, "etcd's leader has left the primary's host"),
+            Ok(false) => {}
+            // It will be tried again.
+            Err(error) => tracing::debug!(node = self.node, %error, "etcd's leader is on the primary's host"),
+        }
+        self.parted_at = Instant::now();
     }
 
     fn tell_error(&mut self, action: &Action, error: &io::Error) {

@@ -79,6 +79,12 @@ impl View {
     pub(crate) fn primary(&self) -> Option<&Addresses> {
         self.members.get(&self.leader.as_ref()?.holder)
     }
+
+    /// Whether that node is the leader, and all others of so many are voters: nothing is amiss.
+    pub(crate) fn is_whole_under(&self, node: &str, nodes: usize) -> bool {
+        let leads = self.leader.as_ref().is_some_and(|leader| leader.holder == node);
+        leads && self.sync.as_ref().is_some_and(|sync| sync.leader == node && sync.voters.len() + 1 >= nodes)
+    }
 }
 
 /// The view of a node's own host.
