@@ -42,8 +42,8 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// others have to say.
 const HURRIED_ANSWER_TIME: Duration = Duration::from_millis(300);
 
-/// The interval at which a primary is asked whether it still is.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+/// The interval at which the primary, whether it still is, and another member, who holds the lock, are asked in turn.
+const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// The same at which all members are, while there seems to be none.
 pub(crate) const SEARCH_EVERY: Duration = Duration::from_millis(200);
@@ -53,6 +53,9 @@ const ASK_WHILE_HELD_EVERY: Duration = Duration::from_millis(100);
 
 /// The interval at which all members are asked though the primary says that it is.
 const ASK_ALL_EVERY: Duration = Duration::from_secs(2);
+
+/// A member that has named another holder so often goes by an old view itself: all are asked at a calmer pace then.
+const CONTESTED_MAX: u32 = 50;
 
 /// The time that others have for their answers once one has said who is the primary: an older one may have been quicker.
 const OTHERS_TIME: Duration = Duration::from_millis(100);
@@ -108,6 +111,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
                     resolver: resolver.clone(),
                     told: told.clone(),
                     members: BTreeSet::new(),
+                    next_other: 0,
                     primary: None,
                     started: None,
                     said: BTreeSet::new(),
@@ -120,6 +124,25 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
     }
 }
 
+/// Who is asked next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Primary,
+    Other,
+}
+
+impl Turn {
+    /// The next one: where all is well they take turns, a hold is over by the primary's word, and another member that has
+    /// contradicted it is heard again.
+    fn next(self, is_of_primary: bool, is_contested: bool) -> Self {
+        match self {
+            _ if is_of_primary => Self::Primary,
+            Self::Other if !is_contested => Self::Primary,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// Whoever follows one cluster.
 struct Follower {
     cluster: Arc<Cluster>,
@@ -128,6 +151,8 @@ struct Follower {
     told: mpsc::Sender<Told>,
     /// The members that others have named.
     members: BTreeSet<Rest>,
+    /// Counts those of them that were asked beside the primary.
+    next_other: usize,
     /// The member that is the primary, as it said itself when it was asked last.
     primary: Option<Member>,
     /// The time at which its postmaster was started, as it said last.
@@ -139,31 +164,58 @@ struct Follower {
 impl Follower {
     async fn run(mut self, mut suspicion: watch::Receiver<()>) {
         let mut asked_all = Instant::now();
-        let mut in_vain = 0_u32;
+        let (mut in_vain, mut contested) = (0_u32, 0_u32);
+        let mut turn = Turn::Primary;
         loop {
             let begun = Instant::now();
             let is_due = begun.duration_since(asked_all) >= ASK_ALL_EVERY;
-            if is_due || !self.ask_primary().await {
+            let is_known = match turn {
+                Turn::Primary => self.ask_primary().await,
+                Turn::Other => !self.is_contested().await,
+            };
+            contested = match turn {
+                Turn::Primary => contested,
+                Turn::Other if is_known => 0,
+                Turn::Other => contested.saturating_add(1),
+            };
+            if is_due || !is_known {
                 asked_all = begun;
                 self.search(if in_vain.is_multiple_of(2) { HURRIED_ANSWER_TIME } else { ANSWER_TIME }).await;
                 in_vain = if self.primary.is_some() { 0 } else { in_vain.wrapping_add(1) };
             }
             let held = self.hub.hold_of(&self.cluster.name).is_some();
+            let is_contested = (1..CONTESTED_MAX).contains(&contested);
             let (pace, hears) = match self.primary {
                 _ if held => (ASK_WHILE_HELD_EVERY, false),
-                Some(_) => (ASK_EVERY, true),
-                None => (SEARCH_EVERY, false),
+                Some(_) if !is_contested => (ASK_EVERY, true),
+                _ => (SEARCH_EVERY, false),
             };
+            turn = turn.next(held || self.primary.is_none(), is_contested);
             tokio::select! {
                 () = sleep_until(begun + pace) => {}
                 // Not more often than while there is none, unless clients are held.
                 Ok(()) = suspicion.changed(), if hears => {
+                    turn = Turn::Primary;
                     if self.hub.hold_of(&self.cluster.name).is_none() {
                         sleep_until(begun + SEARCH_EVERY).await;
                     }
                 }
             }
         }
+    }
+
+    /// Whether a member that is not the primary, the next one each time, names another holder of the lock: a primary that is
+    /// cut off from the others goes on saying for some seconds that it is one.
+    async fn is_contested(&mut self) -> bool {
+        let Some(primary) = &self.primary else { return true };
+        let others: Vec<&Rest> = self.members.iter().filter(|rest| **rest != primary.rest).collect();
+        let Some(other) = others.get(self.next_other % others.len().max(1)) else { return false };
+        let said = question(other, self.cluster.tls.clone(), HURRIED_ANSWER_TIME, Members::ask).await;
+        let is_contested = said.ok().and_then(|all| Some(all.holder()?.name != primary.name)).unwrap_or(false);
+        if !is_contested {
+            self.next_other = self.next_other.wrapping_add(1);
+        }
+        is_contested
     }
 
     /// Asks the primary whether it still is. `false` if there is none, or it does not say so.
@@ -304,4 +356,22 @@ pub(crate) async fn question<T: Send + 'static>(
 /// A member that has said where it is.
 pub(crate) fn placed(member: &sluice_patroni::Member) -> Option<Member> {
     Some(Member { name: member.name.clone(), rest: member.rest()?, address: member.address()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turn::{self, Other, Primary};
+
+    #[test]
+    fn who_is_asked_next() {
+        for (turn, is_of_primary, is_contested, next) in [
+            (Primary, false, false, Other),
+            (Other, false, false, Primary),
+            (Other, false, true, Other),
+            (Other, true, true, Primary),
+            (Primary, true, false, Primary),
+        ] {
+            assert_eq!(Turn::next(turn, is_of_primary, is_contested), next, "{turn:?} {is_of_primary} {is_contested}");
+        }
+    }
 }
