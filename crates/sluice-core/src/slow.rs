@@ -120,6 +120,8 @@ impl Request {
 /// Trace Context calls invalid is none, nor is one of a later version that is longer.
 fn trace_in(text: &[u8]) -> Option<TraceParent> {
     const KEY: &[u8] = b"traceparent='";
+    // Most texts have no quote, which is found out faster.
+    memchr::memchr(b'\'', text)?;
     let at = memchr::memmem::rfind(text, KEY)? + KEY.len();
     let (trace, behind): (&TraceParent, _) = text.get(at..)?.split_first_chunk()?;
     let is_right = trace.iter().enumerate().all(|(place, byte)| match place {

@@ -157,7 +157,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             server.is_worn |= server.parameters.version().is_none_or(|version| version >= 16);
         }
         let resets = Reset::both(self.server().exchange.take_resets(), resets.as_ref());
-        let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(seen.body));
+        let text = seen.body.strip_suffix(b"\0").unwrap_or(seen.body);
+        let may_copy = seen.kind == FrontendKind::Query && (!seen.is_whole() || sql::may_copy_in(text));
         let resets = resets.map(Into::into);
         self.pass_expecting(seen, Expected::Query { clears, resets, amended: None, is_amid: false });
         if seen.kind == FrontendKind::Query {

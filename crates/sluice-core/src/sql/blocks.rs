@@ -21,6 +21,9 @@ pub enum Ending {
 impl Ending {
     /// What a text does that is run in a block.
     pub(crate) fn of(text: &[u8]) -> Self {
+        if outline::is_other_command(text, &BLOCK_ENDS) {
+            return Self::None;
+        }
         match end(text) {
             Some("COMMIT") => Self::Commit,
             Some(_) => Self::Rollback,
@@ -208,6 +211,31 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(end(text.as_bytes()), tag, "{text}");
+        }
+    }
+
+    #[test]
+    fn knows_what_may_end_a_block() {
+        for (text, ending) in [
+            ("Commit;", Ending::Commit),
+            ("/* so */ end", Ending::Commit),
+            (" ROLLBACK", Ending::Rollback),
+            ("abort work", Ending::Rollback),
+            ("commit and chain", Ending::Open),
+            ("execute a", Ending::Open),
+            ("prepare transaction 'a'", Ending::Open),
+            ("rollback to a; commit", Ending::Open),
+            ("select 1; commit", Ending::Open),
+            ("select 1;commit", Ending::Open),
+            ("; commit", Ending::Open),
+            ("rollback to a", Ending::None),
+            ("select 1; select 2", Ending::None),
+            ("select 'commit'", Ending::None),
+            ("call p()", Ending::None),
+            ("explain execute a", Ending::None),
+            ("", Ending::None),
+        ] {
+            assert_eq!(Ending::of(text.as_bytes()), ending, "{text}");
         }
     }
 

@@ -85,7 +85,10 @@ impl Effects {
 /// The effects of a text, which may hold several statements. Names and labels that are not of ASCII depend on the
 /// client's encoding, as literals do.
 pub fn effects(text: &[u8]) -> Effects {
-    let found = plain::effects(text).unwrap_or_else(|| effects_as_read(text));
+    if let Some(found) = plain::effects(text) {
+        return found;
+    }
+    let found = effects_as_read(text);
     if text.is_ascii() { found } else { found | Effects::LITERAL }
 }
 

@@ -122,13 +122,13 @@ impl<'a> Lexer<'a> {
     /// Passes over white space and comments; `false` if a comment has no end.
     fn skip_space(&mut self) -> bool {
         loop {
-            match (self.peek(0), self.peek(1)) {
-                (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
-                (b'-', b'-') => {
+            match self.peek(0) {
+                b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c => self.at += 1,
+                b'-' if self.peek(1) == b'-' => {
                     let rest = &self.text[self.at..];
                     self.at += rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len());
                 }
-                (b'/', b'*') => {
+                b'/' if self.peek(1) == b'*' => {
                     if !self.skip_comment() {
                         return false;
                     }

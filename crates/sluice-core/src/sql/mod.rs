@@ -160,8 +160,11 @@ enum Isolation {
 }
 
 /// Whether a text may have a COPY that the server reads: those have one of these words, and PostgreSQL takes either for
-/// the other.
+/// the other. Of a Query, it is the text without its zero byte.
 pub(crate) fn may_copy_in(text: &[u8]) -> bool {
+    if outline::is_other_command(text, &["copy"]) {
+        return false;
+    }
     let is_one = |at: usize| {
         let has = |word: &[u8]| text[at..].get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
         has(b"stdin") || has(b"stdout")
@@ -309,6 +312,18 @@ fn without_doubles(name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn knows_what_may_be_a_copy() {
+        for text in
+            ["copy t from stdin", " COPY t FROM STDOUT;", "select 1; Copy t from stdin", "/* so */ copy t from stdin"]
+        {
+            assert!(may_copy_in(text.as_bytes()), "{text}");
+        }
+        for text in ["select 1", "copy t from '/a'", "select stdin from stdout;", "select 1; select 2"] {
+            assert!(!may_copy_in(text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn knows_what_may_follow_anything() {

@@ -45,6 +45,9 @@ pub(crate) fn highest_written(text: &[u8]) -> u16 {
 
 /// Whether there may be several commands in a text.
 pub(crate) fn may_have_several(text: &[u8]) -> bool {
+    if is_one(text) {
+        return false;
+    }
     // Settings decide whether a backslash hides a quote, and with it the rest of the text.
     let read = |lexer: &mut Lexer<'_>| {
         let mut has_ended = false;
@@ -55,6 +58,21 @@ pub(crate) fn may_have_several(text: &[u8]) -> bool {
         })
     };
     read_each_way(text, read, |one, other| one || other)
+}
+
+/// Whether a text is one command, and begins with none of these words, by its first letter. As most are, a query: of
+/// those no word is read.
+pub(super) fn is_other_command(text: &[u8], words: &[&str]) -> bool {
+    let is_other = |letter: &u8| {
+        letter.is_ascii_alphabetic() && !words.iter().any(|word| word.as_bytes()[0].eq_ignore_ascii_case(letter))
+    };
+    text.trim_ascii_start().first().is_some_and(is_other) && is_one(text)
+}
+
+/// Whether a text has no semicolon but at its end. Nothing else parts commands, whatever the rest is.
+fn is_one(text: &[u8]) -> bool {
+    let ends = |rest: &[u8]| rest.iter().all(|byte| *byte == b';' || byte.is_ascii_whitespace());
+    memchr::memchr(b';', text).is_none_or(|at| ends(&text[at..]))
 }
 
 /// Whether there are several commands in a text, for certain: PostgreSQL prepares none of them. The body of a function
@@ -165,6 +183,37 @@ mod tests {
         for text in ["", ";", "execute a;", "; select ';' -- ; x", "create rule r as do (select 1; select 2)", "a; 'b"]
         {
             assert!(!has_several(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_commands_are_parted_by_a_semicolon() {
+        for text in [
+            "",
+            ";",
+            "select 1",
+            "select 1 ;\n; ",
+            "select ';a'",
+            "select 1; -- a",
+            "select 'a",
+            r"select \ a;",
+            "a;\u{b}",
+        ] {
+            assert!(!may_have_several(text.as_bytes()), "{text}");
+        }
+        for text in ["select 1; select 2", "; select 1", r"select 'a\'; select 2", "select '; a"] {
+            assert!(may_have_several(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_commands_are_known_by_their_first_letter() {
+        for text in ["select 1", " Update t set a = 1;", "do $$ copy $$"] {
+            assert!(is_other_command(text.as_bytes(), &["copy", "end"]), "{text}");
+        }
+        for text in ["", ";", "/* so */ select 1", "Copy t to stdout", "explain select 1", "select 1; copy t to stdout"]
+        {
+            assert!(!is_other_command(text.as_bytes(), &["copy", "end"]), "{text}");
         }
     }
 
