@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::{
-    BACKLOG_HIGH_BYTES, Engine,
+    BACKLOG_HIGH_BYTES, Engine, Todo,
     frontend::{ClientRelay, Parting, Stop},
 };
 
@@ -41,7 +41,10 @@ impl Engine {
             }
         }
         let Some(client) = self.clients.get(id) else { return };
+        let is_next = |todo: &Todo| matches!(todo, Todo::Input(next) if *next == id);
         match client.server() {
+            // It has just got it, and both are looked at once more.
+            Some(_) if client.pending.is_empty() && self.todo.iter().any(is_next) => {}
             Some(server) => self.check_rest(now, server, io),
             None => {
                 self.watch_collected(now, id);

@@ -227,7 +227,8 @@ fn follow_session(now: Time, server: &mut Server, session: &mut Session) {
 /// that, and of which the server has reported its own defaults.
 fn went_back(server: &mut Server, session: &Session) -> Vec<u8> {
     let mut out = Vec::new();
-    if missing(server.session.profile(), &session.start).next().is_none() {
+    let profile = server.session.profile();
+    if profile.is(&session.start) || missing(profile, &session.start).next().is_none() {
         return out;
     }
     let reported: Vec<String> = server.parameters.iter().map(|(name, _)| name.to_owned()).collect();

@@ -351,7 +351,8 @@ impl Engine {
             // PostgreSQL reads them itself, and the welcome is its own server's.
             PoolMode::Session => (Start::default(), StartupParameters::of(&request), None),
         };
-        let session = Box::new(Session::new(pool, start.profile(), startup));
+        let profile = welcome.as_ref().map_or_else(|| start.profile(), |welcome| welcome.profile.clone());
+        let session = Box::new(Session::new(pool, profile, startup));
         match welcome {
             Some(welcome) => {
                 self.admit(id, session, &welcome, io);
