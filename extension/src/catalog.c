@@ -77,6 +77,7 @@ look_at_count(void)
 static bool
 is_temporary(const RangeVar *name, bool exists)
 {
+	Oid			schema;
 	Oid			id;
 
 	if (name->relpersistence == RELPERSISTENCE_TEMP ||
@@ -84,7 +85,14 @@ is_temporary(const RangeVar *name, bool exists)
 		return true;
 	if (!exists)
 		return false;
-	id = RangeVarGetRelid(name, NoLock, true);
+	/* RangeVarGetRelid() may fail, for the rights to a schema or another database's name: that is PostgreSQL's to say. */
+	if (name->schemaname == NULL)
+		id = RelnameGetRelid(name->relname);
+	else
+	{
+		schema = get_namespace_oid(name->schemaname, true);
+		id = OidIsValid(schema) ? get_relname_relid(name->relname, schema) : InvalidOid;
+	}
 	return OidIsValid(id) && get_rel_persistence(id) == RELPERSISTENCE_TEMP;
 }
 
@@ -105,7 +113,8 @@ drops_only_temporary(const DropStmt *command)
 	}
 	foreach(cell, command->objects)
 	{
-		if (!is_temporary(makeRangeVarFromNameList(lfirst(cell)), true))
+		/* A name of more parts is an error. */
+		if (list_length(lfirst(cell)) > 3 || !is_temporary(makeRangeVarFromNameList(lfirst(cell)), true))
 			return false;
 	}
 	return true;
@@ -157,6 +166,23 @@ is_about_temporary(const Node *command)
 	}
 }
 
+/* Whether EXPLAIN makes a table: with ANALYZE, whose value is PostgreSQL's to read. */
+static bool
+makes_table(const ExplainStmt *command)
+{
+	const Query *query = (const Query *) command->query;
+	ListCell   *cell;
+
+	if (!IsA(query, Query) || query->utilityStmt == NULL || !IsA(query->utilityStmt, CreateTableAsStmt))
+		return false;
+	foreach(cell, command->options)
+	{
+		if (strcmp(lfirst_node(DefElem, cell)->defname, "analyze") == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Whether a utility command that is about to run changes the catalog. */
 bool
 catalog_before_utility(Node *command)
@@ -187,9 +213,11 @@ catalog_before_utility(Node *command)
 			/* A statement of a PREPARE is seen where it runs. */
 		case T_ExecuteStmt:
 			return false;
+		case T_ExplainStmt:
+			changes = makes_table((ExplainStmt *) command);
+			break;
 		default:
-			/* Where nothing may be written, PostgreSQL says so next, before it looks at a name. */
-			changes = GetCommandLogLevel(command) == LOGSTMT_DDL && (XactReadOnly || !is_about_temporary(command));
+			changes = GetCommandLogLevel(command) == LOGSTMT_DDL && !is_about_temporary(command);
 			break;
 	}
 	has_changed |= changes;

@@ -9,11 +9,14 @@
 
 #include "access/relation.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_authid.h"
 #include "commands/prepare.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "gate.h"
+#include "miscadmin.h"
 #include "session.h"
+#include "utils/acl.h"
 #include "utils/rel.h"
 
 /* The default of an identity column calls no function that could be seen. */
@@ -136,6 +139,14 @@ adds_identity(const AlterTableStmt *command)
 	return false;
 }
 
+/* Whether the session's role may not read files or run programs, which COPY says before it looks at its table. */
+static bool
+is_refused(const CopyStmt *command)
+{
+	return command->filename != NULL &&
+		!has_privs_of_role(GetUserId(), command->is_program ? ROLE_PG_EXECUTE_SERVER_PROGRAM : ROLE_PG_READ_SERVER_FILES);
+}
+
 /*
  * Whether COPY will make values of an identity column.  The table is kept, under the
  * lock that COPY takes next: a weaker one would have to be raised then, which is a
@@ -149,7 +160,7 @@ copies_identity(const CopyStmt *command)
 	bool		found = false;
 	ListCell   *cell;
 
-	if (!command->is_from || command->relation == NULL)
+	if (!command->is_from || command->relation == NULL || is_refused(command))
 		return false;
 	id = RangeVarGetRelid(command->relation, RowExclusiveLock, true);
 	if (!OidIsValid(id))

@@ -14,29 +14,38 @@
 #include "utils/hsearch.h"
 #include "utils/portal.h"
 
+/* Names of which all are looked up at first, to forget those that are not there. */
+#define NAMES_MIN	64
+
 /* Names under which there may be a statement or a cursor. */
-static HTAB *prepared_names = NULL;
-static HTAB *cursor_names = NULL;
+typedef struct Names
+{
+	HTAB	   *table;
+	long		too_many;		/* when all are to be looked up */
+} Names;
+
+static Names prepared_names = {NULL, NAMES_MIN};
+static Names cursor_names = {NULL, NAMES_MIN};
 
 /* Whether there was any when the report was made. */
 static bool is_reported_prepared = false;
 static bool is_reported_cursor = false;
 
 static void
-note_name(HTAB **names, const char *what, const char *name)
+note_name(Names *names, const char *what, const char *name)
 {
 	char		key[NAMEDATALEN];
 
-	if (*names == NULL)
+	if (names->table == NULL)
 	{
 		HASHCTL		control = {0};
 
 		control.keysize = NAMEDATALEN;
 		control.entrysize = NAMEDATALEN;
-		*names = hash_create(what, 16, &control, HASH_ELEM | HASH_STRINGS);
+		names->table = hash_create(what, 16, &control, HASH_ELEM | HASH_STRINGS);
 	}
 	strlcpy(key, name, NAMEDATALEN);
-	(void) hash_search(*names, key, HASH_ENTER, NULL);
+	(void) hash_search(names->table, key, HASH_ENTER, NULL);
 	session_notes.may_have_changed = true;
 }
 
@@ -55,29 +64,38 @@ session_note_cursor(const char *name)
 }
 
 /*
- * Whether any of these exists; forgets those before it that do not, if they won't
- * by the end of the transaction.
+ * Whether any of these exists; forgets those that do not, if they won't by the end of
+ * the transaction: those before it, and all once there are too many, or a session that
+ * keeps one would gather the names of all others that it ever had.
  */
 static bool
-any_exists(HTAB *names, bool (*exists) (const char *name), bool forgets)
+any_exists(Names *names, bool (*exists) (const char *name), bool forgets)
 {
+	bool		forgets_all = forgets && names->table != NULL && hash_get_num_entries(names->table) >= names->too_many;
+	bool		found = false;
 	HASH_SEQ_STATUS status;
 	char	   *name;
 
-	if (names == NULL)
+	if (names->table == NULL)
 		return false;
-	hash_seq_init(&status, names);
+	hash_seq_init(&status, names->table);
 	while ((name = hash_seq_search(&status)) != NULL)
 	{
 		if (exists(name))
 		{
-			hash_seq_term(&status);
-			return true;
+			found = true;
+			if (!forgets_all)
+			{
+				hash_seq_term(&status);
+				break;
+			}
 		}
-		if (forgets)
-			(void) hash_search(names, name, HASH_REMOVE, NULL);
+		else if (forgets)
+			(void) hash_search(names->table, name, HASH_REMOVE, NULL);
 	}
-	return false;
+	if (forgets_all)
+		names->too_many = Max(2 * hash_get_num_entries(names->table), NAMES_MIN);
+	return found;
 }
 
 static bool
@@ -105,8 +123,8 @@ is_held_cursor(const char *name)
 void
 session_look_up_names(bool is_inside)
 {
-	is_reported_prepared = any_exists(prepared_names, is_prepared_by_sql, !is_inside);
-	is_reported_cursor = any_exists(cursor_names, is_held_cursor, !is_inside);
+	is_reported_prepared = any_exists(&prepared_names, is_prepared_by_sql, !is_inside);
+	is_reported_cursor = any_exists(&cursor_names, is_held_cursor, !is_inside);
 }
 
 bool
@@ -128,6 +146,6 @@ session_has_cursor(void)
 bool
 session_any_name_is_gone(void)
 {
-	return (is_reported_prepared && !any_exists(prepared_names, is_prepared_by_sql, true)) ||
-		(is_reported_cursor && !any_exists(cursor_names, is_held_cursor, true));
+	return (is_reported_prepared && !any_exists(&prepared_names, is_prepared_by_sql, true)) ||
+		(is_reported_cursor && !any_exists(&cursor_names, is_held_cursor, true));
 }

@@ -15,6 +15,7 @@ versions!(
     changes_in_several_transactions_are_counted_to_the_end,
     a_prepared_transaction_changes_when_it_is_committed,
     who_may_not_write_is_told_so_whatever_the_name,
+    errors_are_those_that_come_first,
 );
 
 /// Whether the statements are counted: another session is told with its next transaction.
@@ -133,5 +134,37 @@ fn who_may_not_write_is_told_so_whatever_the_name(version: Version) {
     run(&mut client, "SET default_transaction_read_only = on");
     for sql in ["DROP TABLE IF EXISTS a.b.c.d", "ALTER TABLE a.b.c ADD d int", "CREATE INDEX ON a.b.c (d)"] {
         assert_eq!(code(client.batch_execute(sql)), SqlState::READ_ONLY_SQL_TRANSACTION, "{sql}");
+    }
+}
+
+/// The extension looks at a command before PostgreSQL does, and leaves it to that to find a fault.
+fn errors_are_those_that_come_first(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut superuser = gate.database.superuser();
+    run(&mut superuser, "CREATE SCHEMA hidden; CREATE TABLE hidden.t (n int); CREATE TABLE locked (n int)");
+    run(&mut superuser, "BEGIN; LOCK TABLE locked");
+    let mut client = gate.session();
+    for (sql, message) in [
+        ("EXPLAIN (other, ANALYZE sometimes) SELECT 1", "unrecognized EXPLAIN option \"other\""),
+        ("COPY hidden.t FROM '/none'", "pg_read_server_files"),
+        // It waits for no lock either.
+        ("COPY locked FROM '/none'", "pg_read_server_files"),
+        ("COPY locked FROM PROGRAM 'none'", "pg_execute_server_program"),
+        (
+            "BEGIN; CREATE INDEX CONCURRENTLY ON hidden.t (n)",
+            "CREATE INDEX CONCURRENTLY cannot run inside a transaction block",
+        ),
+        ("BEGIN; DROP INDEX CONCURRENTLY hidden.i", "DROP INDEX CONCURRENTLY cannot run inside a transaction block"),
+        ("BEGIN; DROP INDEX CONCURRENTLY a.b.c.d", "DROP INDEX CONCURRENTLY cannot run inside a transaction block"),
+        ("DROP TABLE a.b.c.d", "improper relation name"),
+        ("DROP TABLE hidden.t", "permission denied for schema hidden"),
+        ("ALTER TABLE a.b.c ADD n int", "cross-database references are not implemented"),
+    ] {
+        run(&mut client, "SET lock_timeout = '20s'");
+        let error = client.batch_execute(sql).unwrap_err();
+        let error = error.as_db_error().unwrap();
+        let said = format!("{} {}", error.message(), error.detail().unwrap_or_default());
+        assert!(said.contains(message), "{sql}: {said}");
+        run(&mut client, "ROLLBACK");
     }
 }

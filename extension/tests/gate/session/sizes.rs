@@ -7,6 +7,7 @@ versions!(
     settings_that_are_large_are_told_up_to_the_limit,
     names_are_told_up_to_the_limit,
     many_names_cost_no_more_each,
+    names_that_are_gone_take_no_memory,
 );
 
 /// libpq takes a ParameterStatus that says to be longer for the sign of a connection that is out of step.
@@ -96,4 +97,23 @@ fn many_names_cost_no_more_each(version: Version) {
     }
     // Each had taken more than a second.
     assert!(before.elapsed().as_secs() < 10, "{:?}", before.elapsed());
+}
+
+/// Also where others of their kind stay, behind which nobody would look for them.
+fn names_that_are_gone_take_no_memory(version: Version) {
+    let gate = Gate::new(version, &[]);
+    let mut session = Session::of(&gate, "postgres");
+    for number in 0..8 {
+        session.run(&format!("PREPARE kept{number} AS SELECT 1; DECLARE kept{number} CURSOR WITH HOLD FOR SELECT 1"));
+    }
+    for number in 0..1_500 {
+        let made = format!("PREPARE p{number} AS SELECT 1; DECLARE c{number} CURSOR WITH HOLD FOR SELECT 1");
+        session.holds(&format!("{made}; DEALLOCATE p{number}; CLOSE c{number}"), "pins=cursor,prepare");
+    }
+    for name in ["sluice prepared statements", "sluice cursors"] {
+        let bytes = format!("SELECT total_bytes FROM pg_backend_memory_contexts WHERE name = '{name}'");
+        let bytes: usize = session.value(&bytes).parse().unwrap();
+        assert!(bytes < 40_000, "{name}: {bytes}");
+    }
+    session.holds("DEALLOCATE ALL; CLOSE ALL", "deallocated=1");
 }
