@@ -207,8 +207,9 @@ read_mark(const char *text, Mark *mark, XLogRecPtr *at)
 		return false;
 	*at = ((uint64) high) << 32 | low;
 	*mark = mark_of(FullTransactionIdFromU64(xid), system, key);
-	/* Records begin at aligned places, behind the head of a page. */
-	return TransactionIdIsNormal(XidFromFullTransactionId(mark->xid)) && *at == MAXALIGN64(*at) && XRecOffIsValid(*at);
+	/* Records begin at aligned places, behind the head of a page; and never in the very first one, which can't be asked for. */
+	return TransactionIdIsNormal(XidFromFullTransactionId(mark->xid)) && *at == MAXALIGN64(*at) && XRecOffIsValid(*at) &&
+		*at >= XLOG_BLCKSZ;
 }
 
 static bool
