@@ -207,6 +207,8 @@ impl Launch {
             command.arg(format!("{prefix}cert-file")).arg(&tls.cert).arg(format!("{prefix}key-file")).arg(&tls.key);
         }
         command.args(["--initial-cluster-state", state]);
+        // A member that was cut off would force an election on the others when it is back (as from 3.5 on by default).
+        command.arg("--pre-vote");
         // Patroni writes a key each few seconds, and etcd keeps every version until it is told not to.
         command.args(["--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"]);
         command.args(["--log-outputs", "stderr", "--logger", "zap", "--log-level", "warn"]);
