@@ -65,9 +65,12 @@ impl Epoll {
         change(&mut wanted);
         let data = epoll::EventData::new_u64(u64::from(link));
         if known.is_none_or(|w| w.flags() != wanted.flags()) {
-            match epoll::modify(&self.epoll, fd, data, wanted.flags()) {
-                Err(Errno::NOENT) => epoll::add(&self.epoll, fd, data, wanted.flags())?,
-                other => other?,
+            let add = || epoll::add(&self.epoll, fd, data, wanted.flags());
+            let modify = || epoll::modify(&self.epoll, fd, data, wanted.flags());
+            // Which of the two it takes is known of nearly all.
+            match known {
+                None => add().or_else(|error| if error == Errno::EXIST { modify() } else { Err(error) })?,
+                Some(_) => modify().or_else(|error| if error == Errno::NOENT { add() } else { Err(error) })?,
             }
         }
         let place = link as usize;
@@ -272,8 +275,8 @@ impl Driver for Epoll {
         let timeout = if out.is_empty() { timeout } else { Duration::ZERO };
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        let start = Instant::now();
-        if !timeout.is_zero() {
+        if !timeout.is_zero() && !spin.is_zero() {
+            let start = Instant::now();
             while events.is_empty() && start.elapsed() < spin {
                 self.poll(Duration::ZERO, &mut events)?;
                 // The kernel likes to wake a peer on the processor of who wrote to it: let it run.
