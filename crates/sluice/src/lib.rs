@@ -13,6 +13,7 @@ mod cluster;
 mod console;
 mod convert;
 mod instance;
+mod json_lines;
 mod listen;
 mod node;
 mod number;
@@ -133,6 +134,6 @@ fn start_log(format: LogFormat) {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| say::Log);
     match format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init(),
-        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+        LogFormat::Json => log.event_format(json_lines::JsonLines).init(),
     }
 }
