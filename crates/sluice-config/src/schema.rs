@@ -426,7 +426,8 @@ pub(crate) static HOST: Key<Host> = Key {
     absent: Absent::Default("\"/var/run/postgresql\""),
     meaning: "The server. A Unix socket costs PostgreSQL less than TCP: take it where the server is on this host. \
               If a host name has several addresses (at most 16 are used), they are tried in turn, as libpq does; after a \
-              failure the next one stays first until it fails itself. Names are resolved again every 10 s.",
+              failure the next one stays first until it fails itself. [Names](../operate.md#host-names) are resolved again \
+              every 10 s.",
 };
 
 pub(crate) static PORT: Key<Integer> = Key {

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -50,6 +50,8 @@ impl std::fmt::Debug for Credentials {
 pub struct Question<'a> {
     /// Whom it is for.
     pub rest: &'a Rest,
+    /// Where that is, if it is known already; of none, its name is looked up.
+    pub addresses: &'a [IpAddr],
     /// The authorities and the certificate for a member by HTTPS.
     pub tls: Option<&'a ClientTls>,
     /// The name and the password to show.
@@ -188,8 +190,11 @@ impl Question<'_> {
 
     /// Connects to whichever of its addresses answers first, in their order.
     fn connect(&self, deadline: Instant) -> Result<TcpStream, AskError> {
-        let addresses: Vec<SocketAddr> =
-            (self.rest.host.as_str(), self.rest.port).to_socket_addrs().map_err(AskError::Io)?.collect();
+        let Rest { host, port, .. } = self.rest;
+        let addresses: Vec<SocketAddr> = match self.addresses {
+            [] => (host.as_str(), *port).to_socket_addrs().map_err(AskError::Io)?.collect(),
+            known => known.iter().map(|ip| SocketAddr::new(*ip, *port)).collect(),
+        };
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in addresses {
             match TcpStream::connect_timeout(&address, left(deadline)?) {
@@ -316,7 +321,7 @@ mod tests {
 
     fn ask(rest: &Rest, time_max: Duration) -> Result<Answer, AskError> {
         let credentials = Credentials { user: "a".to_owned(), password: "b".to_owned() };
-        let question = Question { rest, tls: None, credentials: Some(&credentials), time_max };
+        let question = Question { rest, addresses: &[], tls: None, credentials: Some(&credentials), time_max };
         question.ask(Method::Patch, "/config", "{}")
     }
 
@@ -341,7 +346,8 @@ mod tests {
     fn a_member_by_https_needs_authorities() {
         let (rest, thread) = member("", false);
         let rest = Rest { is_encrypted: true, ..rest };
-        let question = Question { rest: &rest, tls: None, credentials: None, time_max: Duration::from_secs(20) };
+        let time_max = Duration::from_secs(20);
+        let question = Question { rest: &rest, addresses: &[], tls: None, credentials: None, time_max };
         assert!(matches!(question.get("/cluster"), Err(AskError::NoAuthorities)));
         assert_eq!(thread.join().unwrap_or_default(), "");
     }

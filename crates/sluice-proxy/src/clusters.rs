@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    io,
     sync::Arc,
     time::Duration,
 };
@@ -221,7 +222,7 @@ impl Follower {
     /// Asks the primary whether it still is. `false` if there is none, or it does not say so.
     async fn ask_primary(&mut self) -> bool {
         let Some(member) = &self.primary else { return false };
-        match ask(&self.cluster, member, ANSWER_TIME).await {
+        match ask(&self.resolver, &self.cluster, member, ANSWER_TIME).await {
             Ok(found) => {
                 self.found(found, BTreeSet::new()).await;
                 true
@@ -237,12 +238,12 @@ impl Follower {
     async fn search(&mut self, time_max: Duration) {
         let mut tasks = JoinSet::new();
         for rest in self.cluster.members.iter().chain(&self.members).cloned().collect::<BTreeSet<_>>() {
-            let cluster = self.cluster.clone();
+            let (resolver, cluster) = (self.resolver.clone(), self.cluster.clone());
             tasks.spawn(async move {
-                let members = question(&rest, cluster.tls.clone(), time_max, Members::ask).await;
+                let members = question(&resolver, &rest, cluster.tls.clone(), time_max, Members::ask).await;
                 let leader = members.as_ref().ok().and_then(|all| placed(all.holder()?));
                 let Some(leader) = leader else { return (rest, members, None) };
-                let primary = ask(&cluster, &leader, time_max).await.map(|found| (leader, found));
+                let primary = ask(&resolver, &cluster, &leader, time_max).await.map(|found| (leader, found));
                 (rest, members, Some(primary))
             });
         }
@@ -301,11 +302,9 @@ impl Follower {
                 self.started = started;
             }
             _ => {
-                let (resolver, address) = (self.resolver.clone(), primary.address.clone());
-                // A name server may take its time, and that is not the runtime's.
-                let resolved = tokio::task::spawn_blocking(move || resolver.know_besides(&address)).await;
+                self.resolver.know_besides([&primary.address]).await;
                 self.started = started;
-                if resolved.is_err() || self.told.send((self.cluster.name.clone(), primary)).await.is_err() {
+                if self.told.send((self.cluster.name.clone(), primary)).await.is_err() {
                     return;
                 }
             }
@@ -326,8 +325,13 @@ impl Follower {
 type Found = (Primary, Option<String>);
 
 /// Asks a member whether it is the primary.
-async fn ask(cluster: &Cluster, member: &Member, time_max: Duration) -> Result<Found, String> {
-    let own = question(&member.rest, cluster.tls.clone(), time_max, Own::ask_primary).await;
+async fn ask(
+    resolver: &Arc<Resolver>,
+    cluster: &Cluster,
+    member: &Member,
+    time_max: Duration,
+) -> Result<Found, String> {
+    let own = question(resolver, &member.rest, cluster.tls.clone(), time_max, Own::ask_primary).await;
     let own = own.map_err(|error| format!("node \"{}\" does not say that it is the primary: {error}", member.name))?;
     let (Some(timeline), Some(system)) = (own.timeline, own.system) else {
         return Err(format!("node \"{}\" holds the lock, and its PostgreSQL is {}", member.name, own.state));
@@ -336,20 +340,31 @@ async fn ask(cluster: &Cluster, member: &Member, time_max: Duration) -> Result<F
     Ok((primary, own.started))
 }
 
-/// Asks a member something. Its name may have to be looked up, which is not the runtime's to wait for.
+/// Asks a member something. The time is for all of it, the look-up of its name included.
 pub(crate) async fn question<T: Send + 'static>(
+    resolver: &Arc<Resolver>,
     rest: &Rest,
     tls: Option<Arc<ClientTls>>,
     time_max: Duration,
     ask: fn(&Question<'_>) -> Result<T, AskError>,
 ) -> Result<T, AskError> {
+    let deadline = Instant::now() + time_max;
+    let addresses = resolver.addresses_of_member(&rest.host, time_max).await;
+    let addresses = addresses.map_err(|error| AskError::Io(io::Error::other(error)))?;
+    let time_left = deadline.saturating_duration_since(Instant::now());
     let rest = rest.clone();
     let asked = tokio::task::spawn_blocking(move || {
-        ask(&Question { rest: &rest, tls: tls.as_deref(), credentials: None, time_max })
+        ask(&Question {
+            rest: &rest,
+            addresses: &addresses,
+            tls: tls.as_deref(),
+            credentials: None,
+            time_max: time_left,
+        })
     });
-    match timeout(time_max, asked).await {
+    match timeout(time_left, asked).await {
+        Ok(Ok(Err(AskError::Silent(_)))) | Ok(Err(_)) | Err(_) => Err(AskError::Silent(time_max)),
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) | Err(_) => Err(AskError::Silent(time_max)),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The control thread: it is told what has been observed, has `sluice-control` decide, and publishes what that comes
-//! to. It also looks up secrets and keeps host names; none of this ever keeps a worker waiting.
+//! to. It also looks up secrets, and has host names looked up again; none of this ever keeps a worker waiting.
 
 use std::{
     os::unix::net::UnixListener,
@@ -18,9 +18,7 @@ use crate::{
     desk::Desk,
     lookup::{self, Asker, Request},
     mailbox::Mailboxes,
-    nodes,
-    resolver::{RESOLVE_EVERY, Resolver},
-    server_rules,
+    nodes, server_rules,
 };
 
 /// Orders under way at once, at most.
@@ -72,7 +70,7 @@ pub(crate) async fn control(
     asker: Asker,
     office: Office,
 ) {
-    let names = keep_names(asker.resolver.clone());
+    let names = asker.resolver.clone().keep();
     let (tell_rules, rules_told) = mpsc::channel(1);
     let rules = server_rules::follow(office.hub.clone(), asker.resolver.clone(), tell_rules);
     let (tell_primaries, primaries_told) = mpsc::channel(1);
@@ -151,20 +149,6 @@ async fn obey(mut control: Control, mut orders: mpsc::Receiver<Order>, mut told:
                 });
             }
             Order::Stop => return,
-        }
-    }
-}
-
-/// Resolves host names again and again, and keeps nothing else waiting, however slow that is.
-async fn keep_names(resolver: Arc<Resolver>) {
-    loop {
-        tokio::time::sleep(RESOLVE_EVERY).await;
-        if !resolver.has_names() {
-            continue;
-        }
-        let resolver = resolver.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || resolver.refresh()).await {
-            tracing::error!("resolving host names: {error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! client ── driver (io_uring | epoll) ── Net (sluice-net) ── Engine (sluice-core) ── Net ── driver ── PostgreSQL
 //!                      one worker thread = one driver, one engine
-//!           control thread (tokio): sluice-control, secrets looked up, host names resolved, statistics
+//!           control thread (tokio): sluice-control, secrets looked up, statistics; host names, by threads beside it
 //! ```
 //!
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.

@@ -45,6 +45,9 @@ use crate::{
 /// Time limit for a look-up, from when it was asked for: the wait for its turn and the connect included.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time limit for the first address of the server's name: within that of the look-up, so that the reason can be told.
+const NAME_TIMEOUT: Duration = Duration::from_millis(4500);
+
 /// The interval at which it is looked whether the server's rules are known by now.
 const RULES_EVERY: Duration = Duration::from_millis(20);
 
@@ -290,6 +293,7 @@ async fn ask(client: &Client, look_up: &LookUp, user: &str) -> Result<Answer<Opt
 
 /// Logs in at the first place of the server's that can be connected to.
 pub(crate) async fn connect(look_up: &LookUp, resolver: &Resolver) -> Result<Client, String> {
+    resolver.wait_for_address(&look_up.address, NAME_TIMEOUT).await;
     let places = resolver.places(&look_up.address);
     // So that all of them get their turn, and there is time left for the look-up itself.
     let limit = if places.len() > 1 { TIMEOUT / (places.len() as u32 + 1) } else { TIMEOUT };

@@ -122,11 +122,8 @@ impl Watcher {
                 self.listed_at = Some(begun);
             }
             let nodes = self.look().await;
-            let (resolver, addresses) = (self.resolver.clone(), nodes.iter().map(|it| it.address.clone()));
-            let addresses: Vec<_> = addresses.collect();
-            // A name server may take its time, and that is not the runtime's.
-            let known = tokio::task::spawn_blocking(move || addresses.iter().for_each(|it| resolver.know_besides(it)));
-            if known.await.is_err() || self.told.send((self.cluster.name.clone(), nodes)).await.is_err() {
+            self.resolver.know_besides(nodes.iter().map(|node| &node.address)).await;
+            if self.told.send((self.cluster.name.clone(), nodes)).await.is_err() {
                 return;
             }
             tokio::select! {
@@ -142,8 +139,8 @@ impl Watcher {
         let asked: BTreeSet<_> = self.cluster.members.iter().cloned().chain(known).collect();
         let mut tasks = JoinSet::new();
         for rest in asked {
-            let tls = self.cluster.tls.clone();
-            tasks.spawn(async move { question(&rest, tls, ANSWER_TIME, Members::ask).await });
+            let (resolver, tls) = (self.resolver.clone(), self.cluster.tls.clone());
+            tasks.spawn(async move { question(&resolver, &rest, tls, ANSWER_TIME, Members::ask).await });
         }
         let mut members = BTreeMap::new();
         while let Some(answer) = tasks.join_next().await {
@@ -165,7 +162,7 @@ impl Watcher {
         let mut primary_answers = false;
         if let Some((primary, member)) = primary.and_then(|it| Some((it, self.members.get(&it.node)?))) {
             let begun = Instant::now();
-            let own = question(&member.rest, self.cluster.tls.clone(), ANSWER_TIME, Own::ask).await;
+            let own = question(&self.resolver, &member.rest, self.cluster.tls.clone(), ANSWER_TIME, Own::ask).await;
             if let Ok(own) = &own
                 && let Some(end) = end_of_log(own, primary)
             {
@@ -179,7 +176,8 @@ impl Watcher {
         let mut tasks = JoinSet::new();
         for member in self.members.values().filter(|member| !said.contains_key(&member.name)) {
             let (name, rest, tls) = (member.name.clone(), member.rest.clone(), self.cluster.tls.clone());
-            tasks.spawn(async move { (name, question(&rest, tls, ANSWER_TIME, Own::ask).await) });
+            let resolver = self.resolver.clone();
+            tasks.spawn(async move { (name, question(&resolver, &rest, tls, ANSWER_TIME, Own::ask).await) });
         }
         while let Some(answer) = tasks.join_next().await {
             said.extend(answer.ok());

@@ -5,7 +5,7 @@ use sluice_core::admission::{SOCKET_STRANGERS_MAX, STRANGERS_MAX};
 use sluice_net::LINGERING_MAX;
 use thiserror::Error;
 
-use crate::{http, net::FILES_SPARE, worker::default_workers};
+use crate::{http, net::FILES_SPARE, resolver, worker::default_workers};
 
 /// Files that the process has open besides connections and those of its workers, at most.
 const FILES_OTHER: u64 = 64;
@@ -49,7 +49,8 @@ fn needed(config: &Config) -> (u64, u64) {
     let listeners = (config.listen.len() + usize::from(config.unix_socket_dir.is_some())) as u64;
     // Systemd may pass sockets for it that are not in the configuration.
     let http = (config.http_listen.len() + http::CONNECTIONS_MAX) as u64;
+    let look_ups = resolver::AT_ONCE as u64;
     // Each worker has each listening socket once more.
-    let others = listeners + workers * (FILES_OF_WORKER + listeners) + http + FILES_OTHER + FILES_SPARE;
+    let others = listeners + workers * (FILES_OF_WORKER + listeners) + http + look_ups + FILES_OTHER + FILES_SPARE;
     (wanted, wanted + others)
 }

@@ -1,78 +1,143 @@
-//! Host names of servers, resolved where it may take its time: never by a worker.
+//! Host names of servers and of clusters' members, resolved where it may take its time: never by a worker, nor by
+//! whoever starts, reloads or hears signals.
+//!
+//! The system's resolver can't be interrupted, and takes as long as it takes. So each look-up has a thread of its own for
+//! as long as that, of which there are some and no more; of a name there is one at a time, whoever waits for it; and who
+//! waits does so up to a limit of its own. While no name server answers, the last addresses count.
 //!
 //! Of a name with several addresses each is a place where the server may be. They are tried in the order in which the
 //! system gives them, as libpq does, but from the one on at which a connect that failed at another was tried next.
 
+mod name;
+mod turns;
+
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeSet, HashMap},
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
-    sync::{Mutex, PoisonError, RwLock},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use sluice_core::io::Address;
+use tokio::{sync::watch, time::timeout};
 
 use crate::net::sockets::Target;
 
-/// The addresses of a name that are tried, at most.
-const ADDRESSES_MAX: usize = 16;
+use self::{
+    name::{Name, News},
+    turns::{Turn, Turns},
+};
 
-/// The interval at which names are resolved again.
-pub(crate) const RESOLVE_EVERY: Duration = Duration::from_secs(10);
+pub(crate) use self::turns::AT_ONCE;
+
+/// The time that a start or a reload has for its new names, for all of them together: most are known by then, and the
+/// others become so in their own time.
+const NEW_NAMES_TIME: Duration = Duration::from_millis(300);
+
+/// The interval at which it is looked which names are to be looked up again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The known addresses of host names.
 #[derive(Debug)]
 pub(crate) struct Resolver {
-    /// The time at which all names were resolved last.
-    refreshed_at: Mutex<Instant>,
-    names: RwLock<HashMap<String, Result<Name, String>>>,
+    state: Mutex<State>,
+    /// For threads that wait for an answer.
+    answered: Condvar,
+    /// For tasks that do.
+    answers: watch::Sender<()>,
     look_up: fn(&str) -> io::Result<Vec<IpAddr>>,
 }
 
-/// The addresses of a name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Name {
-    /// In the order in which they were found; there is one at least.
-    addresses: Vec<IpAddr>,
-    /// The one to begin with where a connect to another one has failed.
-    preferred: Option<IpAddr>,
+#[derive(Debug, Default)]
+struct State {
+    names: HashMap<String, Name>,
+    turns: Turns,
+}
+
+/// A name and its addresses, to be shown.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) host: String,
+    /// None if it has not been resolved.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The time until it is looked up again.
+    pub(crate) time_left: Duration,
 }
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self { refreshed_at: Mutex::new(Instant::now()), names: RwLock::default(), look_up: of_system }
+        Self::by(of_system)
     }
 }
 
 impl Resolver {
-    /// Knows the names in `addresses`, as of now, and no others. Takes as long as it takes to resolve those that are new.
-    pub(crate) fn know<'a>(&self, addresses: impl IntoIterator<Item = &'a Address>) {
-        let hosts = addresses.into_iter().filter_map(|address| match address {
-            Address::Tcp(host, _) if host.parse::<IpAddr>().is_err() => Some(host),
-            _ => None,
-        });
-        let known = self.names.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let found = |host: &String| known.get(host).cloned().unwrap_or_else(|| self.find(host));
-        let names = hosts.map(|host| (host.clone(), found(host))).collect();
-        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
+    fn by(look_up: fn(&str) -> io::Result<Vec<IpAddr>>) -> Self {
+        Self { state: Mutex::default(), answered: Condvar::new(), answers: watch::Sender::new(()), look_up }
     }
 
-    /// Knows the name in that address as well, if there is one.
-    pub(crate) fn know_besides(&self, address: &Address) {
-        if let Address::Tcp(host, _) = address
-            && host.parse::<IpAddr>().is_err()
-            && !self.names.read().unwrap_or_else(PoisonError::into_inner).contains_key(host)
-        {
-            let found = self.find(host);
-            self.names.write().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), found);
+    /// Has the names in `addresses` looked up, those that are new at once, and keeps them up to date, and no others. It
+    /// waits for new ones for a short while.
+    pub(crate) fn know<'a>(self: &Arc<Self>, addresses: impl IntoIterator<Item = &'a Address>) {
+        let hosts: BTreeSet<_> = addresses.into_iter().filter_map(name_in).collect();
+        for (host, name) in &mut self.state().names {
+            name.is_servers &= hosts.contains(&**host);
+        }
+        let new = self.begin(hosts);
+        let waited = self.answered.wait_timeout_while(self.state(), NEW_NAMES_TIME, |state| state.lacks(&new));
+        drop(waited);
+        self.say_what_lacks(&new);
+    }
+
+    /// Keeps the names in those addresses up to date as well, and waits for new ones for a short while.
+    pub(crate) async fn know_besides<'a>(self: &Arc<Self>, addresses: impl IntoIterator<Item = &'a Address>) {
+        let new = self.begin(addresses.into_iter().filter_map(name_in).collect());
+        if !self.wait_for(&new, NEW_NAMES_TIME).await {
+            self.say_what_lacks(&new);
+        }
+    }
+
+    /// Waits, if its name has no address and one may be found, no longer than that.
+    pub(crate) async fn wait_for_address(&self, address: &Address, time_max: Duration) {
+        if let Some(host) = name_in(address) {
+            self.wait_for(&[host.to_owned()], time_max).await;
+        }
+    }
+
+    /// The addresses of a member of a cluster, which is about to be asked something: those of a moment ago, or the last
+    /// ones while no others can be found. The first ones are waited for, no longer than that; the error says why there
+    /// are none.
+    pub(crate) async fn addresses_of_member(
+        self: &Arc<Self>,
+        host: &str,
+        time_max: Duration,
+    ) -> Result<Vec<IpAddr>, String> {
+        if let Ok(ip) = host.parse() {
+            return Ok(vec![ip]);
+        }
+        let is_begun = {
+            let State { names, turns } = &mut *self.state();
+            let name = names.entry(host.to_owned()).or_insert_with(|| Name::new(host));
+            let begun = name.ask_for_member(Instant::now());
+            begun.inspect(|is_slow| turns.wait(host.to_owned(), *is_slow)).is_some()
+        };
+        if is_begun {
+            self.take_turns();
+        }
+        self.wait_for(&[host.to_owned()], time_max).await;
+        let state = self.state();
+        let name = state.names.get(host).ok_or_else(|| NOT_KNOWN.to_owned())?;
+        match name.addresses() {
+            [] => Err(name.fault().unwrap_or(NOT_KNOWN).to_owned()),
+            addresses => Ok(addresses.to_vec()),
         }
     }
 
     /// The places to connect to, one after the other until one works: the addresses of a name, or else what is given.
     pub(crate) fn places(&self, address: &Address) -> Vec<Address> {
         if let Address::Tcp(host, port) = address
-            && let Some(Ok(name)) = self.names.read().unwrap_or_else(PoisonError::into_inner).get(host)
+            && let Some(name) = self.state().names.get(host)
+            && !name.addresses().is_empty()
         {
             return name.in_order().map(|ip| Address::Tcp(ip.to_string(), *port)).collect();
         }
@@ -83,8 +148,7 @@ impl Resolver {
     pub(crate) fn failed(&self, address: &Address, place: &Address) {
         let (Address::Tcp(host, _), Address::Tcp(ip, _)) = (address, place) else { return };
         let (false, Ok(ip)) = (host == ip, ip.parse::<IpAddr>()) else { return };
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Ok(name)) = names.get_mut(host) {
+        if let Some(name) = self.state().names.get_mut(host) {
             name.failed(ip);
         }
     }
@@ -97,88 +161,151 @@ impl Resolver {
                 if let Ok(ip) = host.parse() {
                     return Ok(Target::Tcp(SocketAddr::new(ip, *port)));
                 }
-                match self.names.read().unwrap_or_else(PoisonError::into_inner).get(host) {
-                    Some(Err(error)) => Err(io::Error::other(error.clone())),
-                    _ => Err(io::Error::other("the host name has not been resolved")),
-                }
+                let state = self.state();
+                let fault = state.names.get(host).and_then(Name::fault);
+                Err(io::Error::other(fault.unwrap_or(NOT_KNOWN).to_owned()))
             }
             Address::Primary(_) | Address::Readers(_) => Err(io::Error::other(format!("{place} is not known"))),
         }
     }
 
-    /// The names with their addresses; one that does not resolve has none.
-    pub(crate) fn known(&self) -> BTreeMap<String, Vec<IpAddr>> {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let addresses = |name: &Result<Name, String>| name.as_ref().map(|it| it.addresses.clone()).unwrap_or_default();
-        names.iter().map(|(host, name)| (host.clone(), addresses(name))).collect()
+    /// The names of servers, in their order.
+    pub(crate) fn known(&self) -> Vec<Known> {
+        let now = Instant::now();
+        let state = self.state();
+        let names = state.names.iter().filter(|(_, name)| name.is_servers);
+        let mut known: Vec<_> = names
+            .map(|(host, name)| Known {
+                host: host.clone(),
+                addresses: name.addresses().to_vec(),
+                time_left: name.time_left(now),
+            })
+            .collect();
+        known.sort_unstable_by(|a, b| a.host.cmp(&b.host));
+        known
     }
 
-    /// The time until names are resolved again.
-    pub(crate) fn time_to_refresh(&self) -> Duration {
-        let refreshed_at = *self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner);
-        RESOLVE_EVERY.saturating_sub(refreshed_at.elapsed())
+    /// Has names looked up again when they are due, for ever.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = Instant::now();
+            {
+                let State { names, turns } = &mut *self.state();
+                names.retain(|_, name| !name.is_idle(now));
+                for (host, name) in names {
+                    if let Some(is_slow) = name.ask_if_due(now) {
+                        turns.wait(host.clone(), is_slow);
+                    }
+                }
+            }
+            self.take_turns();
+        }
     }
 
-    /// Whether there is any name to keep up to date.
-    pub(crate) fn has_names(&self) -> bool {
-        !self.names.read().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    /// Resolves all names again; a name that does not resolve now keeps its last addresses.
-    pub(crate) fn refresh(&self) {
-        let names: Vec<String> = self.names.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
-        for name in names {
-            let found = self.find(&name);
-            let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-            match (found, names.get_mut(&name)) {
-                (Ok(found), Some(Ok(known))) => known.become_now(found.addresses),
-                (Err(_), Some(Ok(_))) => {}
-                (found, _) => _ = names.insert(name, found),
+    /// Begins to look servers' names up; those of which nothing is known yet are returned.
+    fn begin(self: &Arc<Self>, hosts: BTreeSet<&str>) -> Vec<String> {
+        let now = Instant::now();
+        let mut new = Vec::new();
+        {
+            let State { names, turns } = &mut *self.state();
+            for host in hosts {
+                let name = names.entry(host.to_owned()).or_insert_with(|| Name::new(host));
+                if !std::mem::replace(&mut name.is_servers, true) && name.has_no_answer() {
+                    new.push(host.to_owned());
+                }
+                if name.has_no_answer()
+                    && let Some(is_slow) = name.ask_if_due(now)
+                {
+                    turns.wait(host.to_owned(), is_slow);
+                }
             }
         }
-        *self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.take_turns();
+        new
     }
 
-    fn find(&self, host: &str) -> Result<Name, String> {
-        let found = (self.look_up)(host).map_err(|e| format!("the name \"{host}\" can't be resolved: {e}"))?;
-        let mut addresses = Vec::new();
-        for ip in found {
-            if addresses.len() < ADDRESSES_MAX && !addresses.contains(&ip) {
-                addresses.push(ip);
+    /// Begins as many look-ups as have their turn.
+    fn take_turns(self: &Arc<Self>) {
+        loop {
+            let Some(turn) = self.state().turns.next() else { return };
+            let (resolver, its) = (self.clone(), turn.clone());
+            let thread = std::thread::Builder::new().name("resolver".to_owned());
+            if let Err(error) = thread.spawn(move || resolver.work(its)) {
+                self.ended(&turn, Err(error), Duration::ZERO);
             }
         }
-        match addresses.is_empty() {
-            true => Err(format!("the name \"{host}\" has no address")),
-            false => Ok(Name { addresses, preferred: None }),
+    }
+
+    /// A thread's work: that look-up, and others until none has its turn.
+    fn work(&self, turn: Turn) {
+        let mut next = Some(turn);
+        while let Some(turn) = next {
+            let begun = Instant::now();
+            let found = (self.look_up)(&turn.host);
+            self.ended(&turn, found, begun.elapsed());
+            next = self.state().turns.next();
         }
+    }
+
+    fn ended(&self, turn: &Turn, found: io::Result<Vec<IpAddr>>, took: Duration) {
+        let news = {
+            let State { names, turns } = &mut *self.state();
+            turns.give_back(turn);
+            names.get_mut(&turn.host).and_then(|name| name.answered(&turn.host, found, Instant::now(), took))
+        };
+        self.answered.notify_all();
+        self.answers.send_replace(());
+        match news {
+            Some(News::Fault(fault)) => tracing::warn!("{fault}"),
+            Some(News::Resolved) => tracing::info!("the name \"{}\" has been resolved", turn.host),
+            None => {}
+        }
+    }
+
+    /// Waits until something is known of these names. `false` if that takes longer than it may.
+    async fn wait_for(&self, hosts: &[String], time_max: Duration) -> bool {
+        let mut answers = self.answers.subscribe();
+        let waiting = async {
+            while self.state().lacks(hosts) {
+                // The sender is here, and stays.
+                let _ = answers.changed().await;
+            }
+        };
+        timeout(time_max, waiting).await.is_ok()
+    }
+
+    /// Has the log tell which of these names are not known yet.
+    fn say_what_lacks(&self, hosts: &[String]) {
+        for host in hosts {
+            let mut state = self.state();
+            let lacks = state.names.get_mut(host).filter(|name| name.is_awaited());
+            if let Some(News::Fault(fault)) = lacks.and_then(Name::say) {
+                tracing::warn!("{fault}");
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Name {
-    /// The place in the list to begin with.
-    fn first(&self) -> usize {
-        let preferred = |preferred| self.addresses.iter().position(|ip| *ip == preferred);
-        self.preferred.and_then(preferred).unwrap_or_default()
+impl State {
+    /// Whether any of these names has no address, and may have one soon.
+    fn lacks(&self, hosts: &[String]) -> bool {
+        hosts.iter().filter_map(|host| self.names.get(host)).any(Name::is_awaited)
     }
+}
 
-    fn in_order(&self) -> impl Iterator<Item = IpAddr> {
-        let (before, first) = self.addresses.split_at(self.first());
-        first.iter().chain(before).copied()
-    }
+/// The fault of a name that nobody has asked for.
+const NOT_KNOWN: &str = "the host name has not been resolved";
 
-    /// The next one is the first from now on, unless another one is already.
-    fn failed(&mut self, ip: IpAddr) {
-        let first = self.first();
-        if self.addresses.get(first) == Some(&ip) {
-            let next = (first + 1) % self.addresses.len();
-            self.preferred = self.addresses.get(next).copied();
-        }
-    }
-
-    /// These are its addresses now.
-    fn become_now(&mut self, addresses: Vec<IpAddr>) {
-        self.preferred = self.preferred.filter(|preferred| addresses.contains(preferred));
-        self.addresses = addresses;
+/// The name in an address, if there is one.
+fn name_in(address: &Address) -> Option<&str> {
+    match address {
+        Address::Tcp(host, _) if host.parse::<IpAddr>().is_err() => Some(host),
+        _ => None,
     }
 }
 
@@ -188,63 +315,76 @@ fn of_system(host: &str) -> io::Result<Vec<IpAddr>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
-    fn server() -> Address {
-        Address::Tcp("db".to_owned(), 5432)
+    /// Longer than any of this may take.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn server(host: &str) -> Address {
+        Address::Tcp(host.to_owned(), 5432)
     }
 
-    fn shown(resolver: &Resolver) -> String {
-        let places = resolver.places(&server());
+    fn shown(resolver: &Resolver, host: &str) -> String {
+        let places = resolver.places(&server(host));
         match resolver.target(&places[0]) {
             Ok(_) => places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
         }
     }
 
-    /// The answer to all questions, as addresses with spaces between them; of none it is an error.
-    static ANSWER: Mutex<&str> = Mutex::new("");
+    /// The look-ups of names that no name server answers.
+    static SILENCES: AtomicUsize = AtomicUsize::new(0);
 
-    fn answer(_: &str) -> io::Result<Vec<IpAddr>> {
-        match *ANSWER.lock().unwrap() {
-            "" => Err(io::Error::other("nobody answers")),
-            answer => Ok(answer.split(' ').filter_map(|ip| ip.parse().ok()).collect()),
+    fn answer(host: &str) -> io::Result<Vec<IpAddr>> {
+        match host {
+            "good" => Ok(vec!["::1".parse().unwrap(), "10.0.0.1".parse().unwrap()]),
+            "refused" => Err(io::Error::other("nobody of that name")),
+            _ => {
+                SILENCES.fetch_add(1, Ordering::Relaxed);
+                loop {
+                    std::thread::park();
+                }
+            }
         }
     }
 
-    #[test]
-    fn each_address_of_a_name_gets_its_turn() {
-        let resolver = Resolver { look_up: answer, ..Resolver::default() };
-        let refreshed = |addresses: &'static str| {
-            *ANSWER.lock().unwrap() = addresses;
-            resolver.refresh();
-            shown(&resolver)
-        };
-        resolver.know(&[server()]);
-        assert_eq!(shown(&resolver), "the name \"db\" can't be resolved: nobody answers");
-        assert_eq!(refreshed("none"), "the name \"db\" has no address");
-        let failed = |ip: &str| resolver.failed(&server(), &Address::Tcp(ip.to_owned(), 5432));
-        assert_eq!(refreshed("::1 10.0.0.1 10.0.0.2 ::1"), "[::1]:5432 10.0.0.1:5432 10.0.0.2:5432");
-        // While none has failed, the order is that of the last answer.
-        assert_eq!(refreshed("10.0.0.1 10.0.0.2 ::1"), "10.0.0.1:5432 10.0.0.2:5432 [::1]:5432");
-        failed("10.0.0.1");
-        assert_eq!(shown(&resolver), "10.0.0.2:5432 [::1]:5432 10.0.0.1:5432");
-        // Others may hear later that the same one has failed.
-        failed("10.0.0.1");
-        assert_eq!(shown(&resolver), "10.0.0.2:5432 [::1]:5432 10.0.0.1:5432");
-        assert_eq!(refreshed("::1 10.0.0.2 10.0.0.3"), "10.0.0.2:5432 10.0.0.3:5432 [::1]:5432");
-        assert_eq!(refreshed(""), "10.0.0.2:5432 10.0.0.3:5432 [::1]:5432");
-        // When all have failed, it begins anew.
-        ["10.0.0.2", "10.0.0.3", "::1"].into_iter().for_each(failed);
-        assert_eq!(shown(&resolver), "10.0.0.2:5432 10.0.0.3:5432 [::1]:5432");
-        failed("10.0.0.2");
-        assert_eq!(refreshed("10.0.0.4 10.0.0.5"), "10.0.0.4:5432 10.0.0.5:5432");
-        // The configuration read again changes nothing.
-        failed("10.0.0.4");
-        resolver.know(&[server()]);
-        assert_eq!(shown(&resolver), "10.0.0.5:5432 10.0.0.4:5432");
+    #[tokio::test]
+    async fn names_that_nobody_answers_keep_nobody_waiting() {
+        let resolver = Arc::new(Resolver::by(answer));
+        let begun = Instant::now();
+        let dead: Vec<_> = (0..40).map(|number| server(&format!("dead{number}"))).collect();
+        resolver.know(dead.iter().chain(&[server("good"), server("refused")]));
+        resolver.know_besides([&server("dead"), &server("good")]).await;
+        resolver.wait_for_address(&server("good"), PATIENCE).await;
+        resolver.wait_for_address(&server("refused"), PATIENCE).await;
+        assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+        assert_eq!(shown(&resolver, "good"), "[::1]:5432 10.0.0.1:5432");
+        assert_eq!(shown(&resolver, "refused"), "the name \"refused\" can't be resolved: nobody of that name");
+        assert_eq!(shown(&resolver, "dead7"), "the name \"dead7\" can't be resolved: there is no answer yet");
+        // The configuration read again changes nothing, and begins nothing anew.
+        resolver.failed(&server("good"), &server("::1"));
+        resolver.know(dead.iter().chain([&server("good")]));
+        assert_eq!(shown(&resolver, "good"), "10.0.0.1:5432 [::1]:5432");
+        // Any number may ask: there is one look-up of a name.
+        let limit = Duration::from_millis(50);
+        for _ in 0..3 {
+            let (first, second) = tokio::join!(
+                resolver.addresses_of_member("dead-member", limit),
+                resolver.addresses_of_member("dead-member", limit)
+            );
+            let silent = "the name \"dead-member\" can't be resolved: there is no answer yet";
+            assert_eq!((first.unwrap_err().as_str(), second.unwrap_err().as_str()), (silent, silent));
+        }
+        assert_eq!(resolver.addresses_of_member("good", limit).await.unwrap().len(), 2);
+        assert_eq!(resolver.addresses_of_member("::1", limit).await.unwrap().len(), 1);
+        while SILENCES.load(Ordering::Relaxed) < 42 && begun.elapsed() < PATIENCE {
+            tokio::time::sleep(limit).await;
+        }
+        assert_eq!(SILENCES.load(Ordering::Relaxed), 42);
+        let shown: Vec<_> = resolver.known().iter().map(|known| (known.host.clone(), known.addresses.len())).collect();
+        assert!(shown.len() == 41 && shown.contains(&("good".to_owned(), 2)), "{shown:?}");
     }
 
     #[test]
@@ -255,7 +395,7 @@ mod tests {
             resolver.failed(&address, &address);
             assert!(resolver.target(&address).is_ok());
         }
-        assert_eq!(resolver.places(&server()), [server()]);
-        assert!(resolver.target(&server()).is_err());
+        assert_eq!(resolver.places(&server("db")), [server("db")]);
+        assert!(resolver.target(&server("db")).is_err());
     }
 }

@@ -85,7 +85,7 @@ impl Api {
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
-        Question { rest, tls: self.tls.as_deref(), credentials: None, time_max }
+        Question { rest, addresses: &[], tls: self.tls.as_deref(), credentials: None, time_max }
     }
 }
 

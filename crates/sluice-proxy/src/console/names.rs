@@ -1,17 +1,16 @@
 //! `SHOW DNS_HOSTS`: the names of servers, with their addresses.
 
-use crate::resolver::Resolver;
+use crate::resolver::{Known, Resolver};
 
 use super::rows::{Table, Type};
 
-/// The names that are resolved again and again, and the seconds until that is done next. The addresses have a port as
+/// The names that are resolved again and again, and the seconds until each is next. The addresses have a port as
 /// PgBouncer's do, which is none.
 pub(super) fn hosts(resolver: &Resolver) -> Table {
     let mut table = Table::new(&["hostname", "ttl", "addrs"], &["hostname", "addrs"]);
-    let rest = resolver.time_to_refresh().as_secs();
-    for (name, addresses) in resolver.known() {
+    for Known { host, addresses, time_left } in resolver.known() {
         let addresses: Vec<_> = addresses.iter().map(|address| format!("{address}:0")).collect();
-        table.push([name.into(), rest.into(), addresses.join(",").into()]);
+        table.push([host.into(), time_left.as_secs().into(), addresses.join(",").into()]);
     }
     table
 }

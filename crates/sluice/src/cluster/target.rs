@@ -216,7 +216,7 @@ impl Target {
     }
 
     fn question<'a>(&'a self, rest: &'a Rest, time_max: Duration) -> Question<'a> {
-        Question { rest, tls: self.tls.as_deref(), credentials: self.credentials.as_ref(), time_max }
+        Question { rest, addresses: &[], tls: self.tls.as_deref(), credentials: self.credentials.as_ref(), time_max }
     }
 
     /// The members, as the first one tells that answers.

@@ -22,6 +22,7 @@ mod hba;
 mod http;
 mod limits;
 mod login;
+mod names;
 mod network;
 mod overload;
 mod passwords;

@@ -32,7 +32,7 @@ matrix!(transaction:
 );
 
 /// Set for the process that has the namespace.
-const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
+pub(crate) const INSIDE: &str = "SLUICE_TEST_NAMESPACE";
 
 /// The file of hosts for such a process; without one it has a network to itself.
 const HOSTS: &str = "SLUICE_TEST_HOSTS";
@@ -52,7 +52,7 @@ const LARGE: &str = "SELECT repeat('x', 9999) FROM generate_series(1, 2000)";
 /// Longer than `tcp_user_timeout`, by far: the kernel gives up who has no room for that long.
 const STALL: Duration = Duration::from_secs(6);
 
-const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
+pub(crate) const ONE: &str = "T(?column?) D(1) C(SELECT 1) Z(I)";
 
 /// For longer than a peer may be silent: a client with an answer unread, and a server at work with a message unread.
 fn who_does_not_read_is_waited_for(case: Case) {
@@ -127,7 +127,7 @@ fn a_name_with_several_addresses_is_tried_at_each(case: Case) {
 }
 
 /// Runs this test again by that command, in a namespace of its own.
-fn in_namespace(command: &mut Command) {
+pub(crate) fn in_namespace(command: &mut Command) {
     if !Uid::current().is_root() {
         println!("left out: only root may have a namespace of its own");
         return;
@@ -141,7 +141,7 @@ fn in_namespace(command: &mut Command) {
 }
 
 /// Has the network be there, or not.
-fn set(state: &str) {
+pub(crate) fn set(state: &str) {
     let mut ip = Command::new("ip");
     ip.args(["link", "set", "lo", state]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     assert!(ip.status().unwrap().success());
