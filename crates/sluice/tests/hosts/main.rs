@@ -83,6 +83,7 @@ fn begun(has_witness: bool) -> Option<Hosts> {
 fn three_hosts() {
     let _alone = alone();
     let Some(hosts) = three() else { return };
+    phases::leaders_part(&hosts);
     an_idle_primary_is_quiet(&hosts);
     strangers::are_refused(&hosts);
     slots::prepare(&hosts);
