@@ -10,6 +10,8 @@ N ?= 1000
 FROM ?= 0
 NODES ?= 3
 FAULT_SECONDS ?= 1800
+# Where cargo builds.
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help up test regress driver-suites lint deb bench bench-peers bench-everything bench-floods bench-handshakes bench-gate soak faults fuzz reference
 
@@ -57,34 +59,34 @@ bench:
 	scripts/bench-deps.sh gate
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 	cargo build --release --locked -p sluice
-	target/release/sluice bench run quick $(ARGS)
+	$(TARGET)/release/sluice bench run quick $(ARGS)
 
 bench-peers:
 	scripts/bench-deps.sh all
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 	cargo build --release --locked -p sluice
-	target/release/sluice bench run peers --require scenarios/peers/require.toml $(ARGS)
+	$(TARGET)/release/sluice bench run peers --require scenarios/peers/require.toml $(ARGS)
 
 bench-everything:
 	scripts/bench-deps.sh peers
 	cargo build --release --locked -p sluice
-	target/release/sluice bench run everything-on --require scenarios/everything-on/require.toml $(ARGS)
+	$(TARGET)/release/sluice bench run everything-on --require scenarios/everything-on/require.toml $(ARGS)
 
 bench-floods:
 	scripts/bench-deps.sh peers
 	cargo build --release --locked -p sluice
-	target/release/sluice bench run floods --require scenarios/floods/require.toml $(ARGS)
+	$(TARGET)/release/sluice bench run floods --require scenarios/floods/require.toml $(ARGS)
 
 bench-handshakes:
 	scripts/bench-deps.sh peers
 	cargo build --release --locked -p sluice
-	target/release/sluice bench handshakes $(ARGS)
+	$(TARGET)/release/sluice bench handshakes $(ARGS)
 
 bench-gate:
 	scripts/bench-deps.sh gate
 	scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 	cargo build --release --locked -p sluice
-	target/release/sluice bench run gate --require scenarios/gate/require.toml $(ARGS)
+	$(TARGET)/release/sluice bench run gate --require scenarios/gate/require.toml $(ARGS)
 
 soak:
 	SLUICE_SIM_SEEDS=$(SEEDS) cargo test --release --locked -p sluice-core -p sluice-control --test simulation

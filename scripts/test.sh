@@ -2,11 +2,8 @@
 # What `make test` runs: format, lints, all tests, among them short runs of the benchmarks. The last line counts them.
 set -eu
 cd "$(dirname "$0")/.."
-if ! command -v cargo >/dev/null 2>&1; then
-    [ -x "$HOME/.cargo/bin/cargo" ] || { echo "test: Rust is missing; install it from https://rustup.rs" >&2; exit 1; }
-    PATH="$HOME/.cargo/bin:$PATH"
-    export PATH
-fi
+who='test'
+. scripts/rust.sh
 
 # The memory that has to be free for the tests' clusters to be kept there, in MB: they take 14 GB at most, processes the
 # rest.
@@ -32,7 +29,6 @@ cargo fmt --all --check
 step 'tests'
 # Most tests wait, for servers and for time to pass: more of them at once than there are processors.
 export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}"
-target="${CARGO_TARGET_DIR:-target}"
 mkdir -p "$target/tests"
 if ! cargo test --workspace --locked --no-run 2>"$target/tests/built"; then
     cat "$target/tests/built" >&2

@@ -49,10 +49,8 @@ extension() {
     scripts/extension.sh /usr/lib/postgresql/15/bin/pg_config
 }
 
-if ! command -v cargo >/dev/null 2>&1; then
-    [ -x "$HOME/.cargo/bin/cargo" ] || { say "Rust is missing; install it from https://rustup.rs"; exit 1; }
-    PATH="$HOME/.cargo/bin:$PATH"
-fi
+who=up
+. scripts/rust.sh
 
 missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
@@ -65,4 +63,4 @@ extension "$@" || say "the extension could not be installed; going on without it
 
 say "building (the first time takes a few minutes)"
 cargo build --release --locked --quiet -p sluice
-exec target/release/sluice up "$@"
+exec "$target/release/sluice" up "$@"
