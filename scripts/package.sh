@@ -19,8 +19,8 @@ case ${1:-} in
     program=$2 ;;
 *) fail 'usage: scripts/package.sh [--program FILE]' ;;
 esac
-for tool in cargo dpkg-deb gzip strip; do
-    command -v "$tool" >/dev/null 2>&1 || fail "$tool is missing (Debian has it in cargo, dpkg, gzip and binutils)"
+for tool in dpkg-deb gzip strip; do
+    command -v "$tool" >/dev/null 2>&1 || fail "$tool is missing (Debian has it in dpkg, gzip or binutils)"
 done
 
 # A key's value in [workspace.package], the first one of a list.
@@ -46,11 +46,13 @@ rm -rf "$build"
 mkdir -p "$stage"
 
 if [ -z "$program" ]; then
+    who=package
+    . scripts/rust.sh
     say 'building'
     # Both at once and in one profile: what `make up` has compiled is not compiled again.
     cargo build --release --locked -p sluice -p xtask
-    program=target/release/sluice
-    target/release/xtask man "$build"
+    program=$target/release/sluice
+    "$target/release/xtask" man "$build"
     compression=-Zxz
 else
     xtask=$(dirname "$program")/xtask
@@ -75,8 +77,16 @@ put 644 "$build/completions/sluice.fish" usr/share/fish/vendor_completions.d/slu
 doc=usr/share/doc/sluice
 put 644 packaging/debian/copyright $doc/copyright
 put 644 packaging/debian/README.Debian $doc/README.Debian
-# All pages: they refer to each other.
-for page in docs/*.md docs/reference/*.md; do put_compressed "$page" "$doc/$(basename "$page")"; done
+# All pages: they refer to each other. Here they stand in one folder, the reference among them.
+mkdir -p "$build/pages"
+for page in docs/*.md; do
+    sed 's|](reference/|](|g; s|](\.\./examples|](examples|g; s|](\.\./CHANGELOG|](CHANGELOG|g' "$page" \
+        >"$build/pages/$(basename "$page")"
+done
+for page in docs/reference/*.md; do sed 's|](\.\./|](|g' "$page" >"$build/pages/$(basename "$page")"; done
+for page in "$build"/pages/*.md; do put_compressed "$page" "$doc/$(basename "$page")"; done
+for example in examples/*.toml; do put 644 "$example" "$doc/examples/$(basename "$example")"; done
+put 644 docs/grafana/sluice.json $doc/grafana/sluice.json
 for page in docs/decisions/*.md; do put_compressed "$page" "$doc/decisions/$(basename "$page")"; done
 put_compressed CHANGELOG.md $doc/CHANGELOG.md
 

@@ -70,7 +70,9 @@ fn the_pool_serves_from_the_unpacked_package() {
         "usr/share/doc/sluice/changelog.gz",
         "usr/share/doc/sluice/README.Debian",
         "usr/share/doc/sluice/configuration.md.gz",
+        "usr/share/doc/sluice/examples/minimal.toml",
         "usr/share/doc/sluice/from-pgbouncer.md.gz",
+        "usr/share/doc/sluice/grafana/sluice.json",
         "usr/share/doc/sluice/nodes.md.gz",
         "usr/share/doc/sluice/decisions/0014-a-session-follows-its-client.md.gz",
     ] {
