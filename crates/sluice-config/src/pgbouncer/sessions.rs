@@ -31,7 +31,7 @@ impl Conversion {
         match fast_close {
             Some(entry) if entry.value != "0" => self.note(
                 &entry,
-                "not there: in session mode a server that RECONNECT or a reload has called in stays with its client \
+                "not supported: in session mode a server that RECONNECT or a reload has called in stays with its client \
                  until that leaves. KILL at the console disconnects all clients of a database, and pauses it",
             ),
             Some(entry) => self.say(Some(entry.line), &entry.key, "this is how it is here", false),

@@ -174,7 +174,7 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "ignore_startup_parameters" => Mostly("all settings follow their client", values::startup_parameters),
         "track_extra_parameters" => Unneeded("all settings follow their client"),
         "disable_pqexec" => Mostly("simple queries are let through here, too", values::simple_queries),
-        "application_name_add_host" => Missing("not there: use the extension, which shows clients' addresses"),
+        "application_name_add_host" => Missing("not supported: use the extension, which shows clients' addresses"),
         "log_connections" => Key("", "log_connections", Flag),
         "log_disconnections" => Key("", "log_disconnections", Flag),
         "log_pooler_errors" => Unneeded(
@@ -185,7 +185,7 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
             Unneeded("the log goes to standard error; RUST_LOG chooses what")
         }
         "pidfile" | "user" | "service_name" | "job_name" | "conffile" => {
-            Unneeded("whatever starts the process knows its number and its user")
+            Unneeded("the service manager tracks the PID and sets the user")
         }
         "so_reuseport" | "peer_id" => Unneeded("one process uses all cores"),
         "pkt_buf"
@@ -217,12 +217,12 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "max_db_connections" => Key(EACH_DATABASE, "servers", Limit),
         "max_db_client_connections" => Key(EACH_DATABASE, "clients", Limit),
         "transaction_timeout" => {
-            Missing("not there: set transaction_timeout for the role by ALTER ROLE … SET (PostgreSQL 17 and later)")
+            Missing("not supported: set transaction_timeout for the role by ALTER ROLE … SET (PostgreSQL 17 and later)")
         }
         "query_wait_notify" => {
-            Missing("not there: clients are not told that they wait; SHOW WAITS at the console says who does")
+            Missing("not supported: clients are not told that they wait; SHOW WAITS at the console says who does")
         }
-        "login_notify_message" => Missing("not there: clients get no message of the pool's own at their log-in"),
+        "login_notify_message" => Missing("not supported: clients get no message of the pool's own at their log-in"),
         "cancel_wait_timeout" => Unneeded("a cancel waits for no place in a pool"),
         "auth_hba_file" => Key("auth", "hba_file", Text),
         "auth_ident_file" => Key("auth", "ident_file", Text),

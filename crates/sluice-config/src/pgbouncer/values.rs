@@ -40,7 +40,7 @@ pub(super) fn startup_parameters(text: &str) -> Option<String> {
 
 /// `disable_pqexec`.
 pub(super) fn simple_queries(text: &str) -> Option<String> {
-    let what = "not there: simple queries, which PgBouncer refuses, are let through, also with several statements in one. \
+    let what = "not supported: simple queries, which PgBouncer refuses, are let through, also with several statements in one. \
                 Where that kept statements from being smuggled in, have applications pass values as parameters";
     (!matches!(text, "" | "0")).then(|| what.to_owned())
 }

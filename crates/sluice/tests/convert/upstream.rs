@@ -19,7 +19,7 @@ const FILES: [Expected; 7] = [
             "connect_query: has no counterpart",
             "client_encoding: has no counterpart: set it for the role",
             "pool_size: is not for single users",
-            "query_wait_notify: not there: clients are not told that they wait",
+            "query_wait_notify: not supported: clients are not told that they wait",
             "pool_idle_timeout: Sluice chooses by itself",
         ],
         &["mode = \"session\"", "clients = 100", "name = \"*\"", "users = [\"dba\", \"someadmin\"]"],
