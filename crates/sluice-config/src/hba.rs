@@ -78,7 +78,13 @@ pub(crate) fn read(section: &Section<'_>) -> Option<Arc<AccessRules>> {
             return None;
         }
     }
-    let interfaces = if rules.needs_interfaces() { interfaces() } else { Vec::new() };
+    let interfaces = match interfaces_for(&rules, interfaces) {
+        Ok(interfaces) => interfaces,
+        Err(problems) => {
+            section.source().add_elsewhere(problems);
+            return None;
+        }
+    };
     Some(Arc::new(AccessRules { rules, unloaded: None, interfaces, text: disk.0.into_inner() }))
 }
 
@@ -195,13 +201,59 @@ pub(crate) fn check_certificates(root: &Section<'_>, rules: Option<&AccessRules>
     }
 }
 
+/// This host's own addresses, where rules ask for them. Without them such a rule would match nobody, and a client whom it
+/// rejects might be let in by the next one.
+fn interfaces_for(
+    rules: &Rules,
+    read: impl FnOnce() -> io::Result<Vec<Interface>>,
+) -> Result<Vec<Interface>, Vec<Problem>> {
+    if !rules.needs_interfaces() {
+        return Ok(Vec::new());
+    }
+    read().map_err(|error| {
+        let what = format!("samehost and samenet need this host's own addresses, which can't be read: {error}");
+        let remedy = "let the process use netlink (RestrictAddressFamilies=… AF_NETLINK in a unit of systemd), or write \
+                      the addresses themselves";
+        rules.need_interfaces().map(|place| at_line(&place.file, place.line, &what, remedy)).collect()
+    })
+}
+
 /// This host's own addresses.
-pub fn interfaces() -> Vec<Interface> {
-    let Ok(found) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let found = nix::ifaddrs::getifaddrs()?;
     let ip = |address: Option<nix::sys::socket::SockaddrStorage>| {
         let address = address?;
         let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| v6.ip().into()))
     };
-    found.filter_map(|one| Some(Interface { address: ip(one.address)?, netmask: ip(one.netmask)? })).collect()
+    Ok(found.filter_map(|one| Some(Interface { address: ip(one.address)?, netmask: ip(one.netmask)? })).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_need_addresses_are_refused_where_these_cannot_be_read() {
+        struct Text(&'static str);
+        impl Files for Text {
+            fn read(&self, _: &Path) -> io::Result<String> {
+                Ok(self.0.to_owned())
+            }
+
+            fn list(&self, _: &Path) -> io::Result<Vec<OsString>> {
+                Ok(Vec::new())
+            }
+        }
+        let refused = || Err(io::Error::from_raw_os_error(nix::libc::EAFNOSUPPORT));
+        let of = |text| Rules::read(Path::new("hba.conf"), None, &Text(text)).unwrap();
+        let rules = of("local all all trust\nhost all all samehost reject\nhost all all all trust\n");
+        let problems = interfaces_for(&rules, refused).unwrap_err();
+        assert_eq!(problems.len(), 1);
+        let said = problems[0].to_string();
+        assert!(said.starts_with("hba.conf:2:") && said.contains("AF_NETLINK"), "{said}");
+        assert_eq!(interfaces_for(&of("host all all all trust\n"), refused).unwrap().len(), 0);
+        let own = interfaces_for(&rules, interfaces).unwrap();
+        assert!(own.iter().any(|one| one.address.is_loopback()), "{own:?}");
+    }
 }

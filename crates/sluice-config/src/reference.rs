@@ -298,6 +298,10 @@ Rules that the pool could not enforce are refused when the file is read, by line
 users of a database that has a `user`: whoever comes is that role. When a rule turns a client
 away, the log names its file and line. A file has at most 4 MB, and so has each that it includes.
 
+The addresses for `samehost` and `samenet` are read with the file: after this host has got another one, reload (PostgreSQL
+reads them at each log-in). Where they can't be read, a file with such rules is refused; systemd's
+`RestrictAddressFamilies` has to name `AF_NETLINK`, as the package's units do.
+
 `required` and `client_certificates` of `[tls]` apply in addition to the rules. A reload reads the files again, all or nothing;
 clients that are there stay.
 
@@ -333,7 +337,8 @@ GRANT EXECUTE ON FUNCTION pg_hba_file_rules(), pg_ident_file_mappings() TO looku
 - `clientname=DN` is not shown: the common name is used.
 - The look-up's database has to be in UTF-8. Names that are not valid UTF-8 match no one.
 - A server reached by a Unix socket or loopback is assumed to have this host's addresses, which is wrong if it runs in
-  another network namespace.
+  another network namespace. They are read anew at each check, if a rule asks for them; where they can't be, nobody is let
+  in.
 - A client that is answering a challenge while the rules change may be turned away (28P01), and can try again.
 - Maps can be read from PostgreSQL 15 on; before that, a rule that names a map lets nobody in.
 ";
@@ -418,7 +423,7 @@ once for up to 5 s each:
 | `sluice_node_fit_for_readers` | gauge | whether readers of any database are led there |
 | `sluice_node_lag_seconds`, `sluice_node_lag_bytes` | gauge | how far a standby is behind |
 
-`docs/grafana/sluice.json` is a dashboard for Grafana that shows them.
+`docs/grafana/sluice.json` (in the package, `/usr/share/doc/sluice/grafana/sluice.json`) is a dashboard for Grafana that shows them.
 
 Those of pools have the labels `database`, as clients say it, and `user`, the role on the server; where clients read from
 standbys there is a pool for each node, and `server` is its address. Histograms have 22 buckets, from 64 µs to 67 s, each

@@ -129,7 +129,12 @@ impl Rules {
 
     /// True if a decision may depend on the host's own addresses.
     pub fn needs_interfaces(&self) -> bool {
-        self.rules.iter().any(Rule::needs_interfaces)
+        self.need_interfaces().next().is_some()
+    }
+
+    /// The places of the rules that may depend on the host's own addresses.
+    pub fn need_interfaces(&self) -> impl Iterator<Item = &Place> {
+        self.rules.iter().filter(|rule| rule.needs_interfaces()).map(|rule| &**rule.place())
     }
 }
 

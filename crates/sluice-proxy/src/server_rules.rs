@@ -13,6 +13,7 @@
 use std::{
     collections::BTreeSet,
     error::Error as StdError,
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,7 +23,7 @@ use sluice_control::{
     address::Address,
 };
 use sluice_core::hub::Hub;
-use sluice_hba::{MapRow, Questions, RuleRow, Rules, ServerRules};
+use sluice_hba::{Interface, MapRow, Questions, RuleRow, Rules, ServerRules};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_postgres::{
     Client, Error, Row,
@@ -57,7 +58,7 @@ pub(crate) type Told = (Address, Option<Arc<AccessRules>>);
 
 /// Tells the rules of the server that is to be asked, as they are now, again and again.
 pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, told: mpsc::Sender<Told>) {
-    let mut follower = Follower { resolver, client: None, known: None, said: BTreeSet::new() };
+    let mut follower = Follower::new(resolver);
     loop {
         let begun = Instant::now();
         let access = hub.snapshot().access.clone();
@@ -77,6 +78,8 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, told: mpsc::S
 
 struct Follower {
     resolver: Arc<Resolver>,
+    /// Reads this host's own addresses.
+    interfaces: fn() -> io::Result<Vec<Interface>>,
     /// The connection, and what it was made by.
     client: Option<(LookUp, Client)>,
     known: Option<Known>,
@@ -104,6 +107,7 @@ struct Files {
 }
 
 /// A server's answers.
+#[derive(Debug, Clone)]
 struct Reading {
     started_at: i64,
     loaded_at: i64,
@@ -124,6 +128,11 @@ enum Failure {
 }
 
 impl Follower {
+    fn new(resolver: Arc<Resolver>) -> Self {
+        let interfaces = sluice_config::interfaces;
+        Self { resolver, interfaces, client: None, known: None, said: BTreeSet::new() }
+    }
+
     /// The rules as they are now; nothing if the server can't be asked. `has_rules` says whether some count already.
     async fn look(&mut self, look_up: &LookUp, has_rules: bool) -> Option<Option<Arc<AccessRules>>> {
         let read = timeout(TIMEOUT, self.read(look_up)).await;
@@ -215,10 +224,19 @@ impl Follower {
         let all = [Some(told(now)), unloaded.map(told)];
         let text = format!("{all:?}");
         let [rules, unloaded] = all.map(|told| told.map(|told| made_of(&told, wrong)));
-        let interfaces = if is_on_this_host { sluice_config::interfaces() } else { Vec::new() };
         // One that can't be read may say anything.
         let unloaded = unloaded.map_or(Some(None), |rules| rules.map(Some))?;
-        Some(Arc::new(AccessRules { rules: rules??, unloaded, interfaces, text }))
+        let rules = rules??;
+        // Of a server elsewhere, rules that ask for its addresses turn away whoever they are for.
+        let asks_for_addresses = [Some(&rules), unloaded.as_ref()].into_iter().flatten().any(Rules::needs_interfaces);
+        let interfaces = match is_on_this_host && asks_for_addresses {
+            true => (self.interfaces)().map_err(|error| {
+                let said = "samehost and samenet need this host's own addresses, and nobody is let in";
+                wrong.insert(format!("{said}: they can't be read: {error}"));
+            }),
+            false => Ok(Vec::new()),
+        };
+        Some(Arc::new(AccessRules { rules, unloaded, interfaces: interfaces.ok()?, text }))
     }
 }
 
@@ -327,7 +345,7 @@ fn line(row: &Row) -> Result<usize, Failure> {
 }
 
 /// A text of the files'. What is not UTF-8 there is no name that a client could have.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Text(String);
 
 impl<'a> FromSql<'a> for Text {
@@ -407,7 +425,7 @@ mod tests {
     #[test]
     fn what_was_loaded_is_known_of_one_postmaster() {
         let resolver = Arc::new(Resolver::default());
-        let mut follower = Follower { resolver, client: None, known: None, said: BTreeSet::new() };
+        let mut follower = Follower::new(resolver);
         let mut look = |reading| {
             let rules = follower.take(&look_up(), reading, &mut BTreeSet::new());
             rules.map(|told| (all(&told.rules), told.unloaded.as_ref().map(all)))
@@ -427,6 +445,28 @@ mod tests {
         assert_eq!(look(reading(40, 41, Some("two"))), Some((two, None)));
     }
 
+    #[test]
+    fn nobody_is_let_in_where_rules_need_addresses_that_cannot_be_read() {
+        let mut follower = Follower::new(Arc::new(Resolver::default()));
+        follower.interfaces = || Err(io::ErrorKind::Unsupported.into());
+        let here = LookUp { address: Address::Tcp("127.0.0.1".to_owned(), 5432), ..look_up() };
+        let mut reading = reading(1, 1, Some("one"));
+        assert!(follower.take(&here, reading.clone(), &mut BTreeSet::new()).is_some(), "no rule needs them");
+        let same = RuleRow {
+            connection: "host".to_owned(),
+            address: Some("samehost".to_owned()),
+            method: "reject".to_owned(),
+            ..rule("one")
+        };
+        reading.loaded_at = 2;
+        reading.rules.as_mut().unwrap().insert(0, same);
+        let mut wrong = BTreeSet::new();
+        assert!(follower.take(&here, reading.clone(), &mut wrong).is_none());
+        assert!(wrong.iter().any(|said| said.contains("nobody is let in: they can't be read")), "{wrong:?}");
+        follower.interfaces = sluice_config::interfaces;
+        assert!(follower.take(&here, reading, &mut BTreeSet::new()).is_some());
+    }
+
     fn all(rules: &Rules) -> String {
         format!("{:?}", rules.rules())
     }
@@ -434,7 +474,7 @@ mod tests {
     /// The rules of a reading, with nothing known before.
     fn look_alone(reading: Reading) -> String {
         let resolver = Arc::new(Resolver::default());
-        let mut follower = Follower { resolver, client: None, known: None, said: BTreeSet::new() };
+        let mut follower = Follower::new(resolver);
         let rules = follower.take(&look_up(), reading, &mut BTreeSet::new()).expect("there are some");
         all(&rules.rules)
     }

@@ -67,6 +67,16 @@ fn the_service_is_closed_as_far_as_it_can_be() {
     }
 }
 
+/// By netlink: `samehost` and `samenet` match nobody otherwise, and a rule that rejects by them would be skipped.
+#[test]
+fn the_services_may_read_the_hosts_addresses() {
+    for name in ["sluice.service", "sluice-node.service"] {
+        let text = fs::read_to_string(unit(name)).unwrap();
+        let families = text.lines().find_map(|line| line.strip_prefix("RestrictAddressFamilies=")).unwrap();
+        assert!(families.split_whitespace().any(|family| family == "AF_NETLINK"), "{name}: {families}");
+    }
+}
+
 /// The system calls that a unit's filter lets pass, as systemd makes it of its lines.
 fn allowed(text: &str) -> BTreeSet<String> {
     let mut allowed = names("@default");
