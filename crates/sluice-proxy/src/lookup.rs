@@ -2,6 +2,7 @@
 //! thread's own: several at once, so that one that takes long keeps nobody waiting.
 
 use std::{
+    error::Error as StdError,
     io,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -30,8 +31,11 @@ use tokio::{
     time::{timeout, timeout_at},
 };
 use tokio_postgres::{
-    Client, Config, Error as Failed, NoTls, SimpleQueryMessage, config::SslMode as Demand, error::SqlState,
+    Client, Config, Error as Failed, NoTls, SimpleQueryMessage,
+    config::SslMode as Demand,
+    error::SqlState,
     tls::MakeTlsConnect,
+    types::{FromSql, Type},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -164,12 +168,12 @@ impl Asker {
             let limit = self.failover_timeout().unwrap_or(TIMEOUT);
             let ends = request.asked + limit;
             let answer = timeout_at(ends.min(Instant::now() + TIMEOUT).into(), self.attempt(&request.user)).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
-            let error = match answer {
+            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs()).into()));
+            let Failure { error, is_lasting } = match answer {
                 Ok(account) => return Ok(account),
-                Err(error) => error,
+                Err(failure) => failure,
             };
-            if limit == TIMEOUT || Instant::now() + AGAIN_EVERY >= ends {
+            if is_lasting || limit == TIMEOUT || Instant::now() + AGAIN_EVERY >= ends {
                 return Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)));
             }
             if !std::mem::replace(&mut has_failed, true) {
@@ -188,10 +192,10 @@ impl Asker {
     }
 
     /// A connection that is in the middle of something when its time is over is not used again.
-    async fn attempt(&self, user: &str) -> Result<Account, String> {
+    async fn attempt(&self, user: &str) -> Result<Account, Failure> {
         let access = self.hub.snapshot().access.clone();
         let Users::LookedUp(look_up, _) = &access.users else {
-            return Err("secrets are no longer looked up".to_owned());
+            return Err("secrets are no longer looked up".to_owned().into());
         };
         if matches!(access.policy, Policy::ServerRules(None)) {
             let waited = timeout(RULES_TIMEOUT, self.wait_for_rules()).await;
@@ -206,7 +210,7 @@ impl Asker {
             return Ok(found);
         }
         let client = connect(look_up, &self.resolver).await?;
-        let found = self.ask_all(&client, look_up, user).await.map_err(|e| describe(&e))??;
+        let found = self.ask_all(&client, look_up, user).await.map_err(|error| refused(look_up, &error))??;
         self.idle().keep(&access, client);
         Ok(found)
     }
@@ -246,6 +250,33 @@ impl Asker {
     }
 }
 
+/// A look-up that came to nothing.
+struct Failure {
+    error: String,
+    /// Whether the server would say the same to whoever asks again.
+    is_lasting: bool,
+}
+
+impl From<String> for Failure {
+    fn from(error: String) -> Self {
+        Self { error, is_lasting: false }
+    }
+}
+
+/// The failure of a query: a right that is missing does not come by waiting for another primary.
+fn refused(look_up: &LookUp, error: &Failed) -> Failure {
+    let is_lasting = error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
+    let mut error = describe(error);
+    if is_lasting {
+        let LookUp { user, dbname, .. } = look_up;
+        error.push_str(&format!(
+            "; in the database {dbname:?}, give the role {user:?} what the query needs: \
+            GRANT SELECT ON pg_authid, or GRANT EXECUTE ON its function"
+        ));
+    }
+    Failure { error, is_lasting }
+}
+
 /// An answer, or what is wrong with it.
 type Answer<T> = Result<T, String>;
 
@@ -257,8 +288,23 @@ async fn ask_roles(client: &Client, user: &str) -> Result<Answer<(Roles, Option<
     }
     let own = rows.iter().find(|row| row.try_get(1).unwrap_or(false));
     let role = own.map(|row| Ok(Role { oid: row.try_get(2)?, may_log_in: row.try_get(3)? })).transpose()?;
-    let roles = rows.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Roles, _>>()?;
+    // A name that is not UTF-8 stands in no rule.
+    let names = rows.iter().filter_map(|row| row.try_get::<_, Option<Name>>(0).transpose());
+    let roles = names.filter_map(|name| name.map(|Name(name)| name).transpose()).collect::<Result<Roles, _>>()?;
     Ok(Ok((roles, role)))
+}
+
+/// A role's name, if it is UTF-8.
+struct Name(Option<String>);
+
+impl<'a> FromSql<'a> for Name {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(Self(String::from_utf8(raw.to_vec()).ok()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::NAME
+    }
 }
 
 /// The role that a user is. Its number tells it from another one of that name, which is not to have its servers.
@@ -349,8 +395,13 @@ async fn begin(look_up: &LookUp, stream: Stream) -> Result<Client, String> {
         Stream::Tcp(stream, address) => log_in_by_tcp(&mut config, look_up, stream, address).await?,
     };
     // A look-up that is given up here must not go on there: such sessions would become more and more.
-    let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
-    client.batch_execute(&limit).await.map_err(failed)?;
+    let mut settings = format!("SET statement_timeout = {};", TIMEOUT.as_millis());
+    // Roles' names are bytes, whatever the database's encoding: with this one the server converts none, as for a client
+    // that logs in straight. A query with letters of its own needs them to be converted.
+    if look_up.query.is_ascii() {
+        settings.push_str("SET client_encoding = SQL_ASCII");
+    }
+    client.batch_execute(&settings).await.map_err(failed)?;
     Ok(client)
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn current_user(
 }
 
 /// The right password is let in, and anything else is told the same.
-fn check_passwords(pool: &TestPool, role: &str, database: &Database<'_>) {
+pub(crate) fn check_passwords(pool: &TestPool, role: &str, database: &Database<'_>) {
     assert_eq!(current_user(pool, role, "secret", database), Ok(role.to_owned()));
     let refused = |user: &str| Err(format!("28P01 password authentication failed for user \"{user}\""));
     assert_eq!(current_user(pool, role, "wrong", database), refused(role));

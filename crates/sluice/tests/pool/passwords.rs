@@ -11,7 +11,7 @@ use sluice_wire::{
 
 use crate::{
     config, database,
-    login::{current_user, role, secret},
+    login::{check_passwords, current_user, role, secret},
 };
 
 matrix!(transaction:
@@ -21,6 +21,8 @@ matrix!(transaction:
     a_changed_password_ends_no_session,
     first_messages_of_scram,
     startup_packets,
+    names_are_looked_up_by_their_bytes,
+    a_right_that_the_look_up_lacks_is_named,
 );
 
 /// Characters of all kinds: spaces, nothing, from right to left, composed, prohibited, unassigned in Unicode 3.2.
@@ -283,4 +285,31 @@ fn a_changed_password_ends_no_session(case: Case) {
     ends_servers();
     session.batch_execute("SELECT 1").unwrap_err();
     assert!(pool.log().contains("no server connection became free within 2 s (wait_timeout)"));
+}
+
+/// As PostgreSQL compares them, in a database of whatever encoding.
+fn names_are_looked_up_by_their_bytes(case: Case) {
+    let database = database(case);
+    let user = role(&database, "bärbel_日本", "scram-sha-256", "");
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let asked = format!("{}_{}", database.name, encoding.to_lowercase());
+        let locale = "LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+        database.server.execute(&format!("CREATE DATABASE {asked} ENCODING '{encoding}' {locale}"));
+        database.server.superuser(&asked).batch_execute("GRANT SELECT ON pg_authid TO lookup").unwrap();
+        let config = config(case).database("postgres", database.server, &format!("dbname = \"{asked}\""));
+        let pool = config.auth(Auth::LookUp(String::new())).start();
+        check_passwords(&pool, &user, &database);
+        assert_eq!(pool.log().matches("WARN").count(), 0, "{}", pool.log());
+    }
+}
+
+fn a_right_that_the_look_up_lacks_is_named(case: Case) {
+    let database = database(case);
+    let user = role(&database, "u", "scram-sha-256", "");
+    let config = config(case).database("postgres", database.server, &format!("dbname = \"{}\"", database.name));
+    let pool = config.auth(Auth::LookUp(String::new())).start();
+    assert!(current_user(&pool, &user, "secret", &database).is_err());
+    let said =
+        format!("(42501); in the database \"{}\", give the role \"lookup\" what the query needs: GRANT", database.name);
+    assert!(pool.log().contains(&said), "{}", pool.log());
 }
