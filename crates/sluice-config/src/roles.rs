@@ -5,7 +5,7 @@
 use sluice_control::access::{Method, Policy};
 use sluice_hba::{Method as RuleMethod, Rule};
 
-use crate::{auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
+use crate::{ServerAddress, auth::Auth, database::Database, hba, reader::Source, report::Fault, schema};
 
 /// A database all of whose clients work as one role.
 struct Shared<'a> {
@@ -29,6 +29,7 @@ pub(crate) fn warn(source: &Source<'_>, databases: &[Database], auth: &Auth) {
         warn_of_trust(source, &shared, &auth.config.policy);
     }
     warn_of_other_hosts(source, &shared, databases, auth);
+    warn_of_a_missing_password(source, databases, auth);
 }
 
 /// Whoever is believed under any name has the role.
@@ -66,8 +67,7 @@ fn is_for(rule: &Rule, name: &str) -> bool {
 /// The users of the server where secrets are looked up have the role on another server.
 fn warn_of_other_hosts(source: &Source<'_>, shared: &[Shared<'_>], databases: &[Database], auth: &Auth) {
     let Some(look_up) = &auth.config.lookup else { return };
-    let named = |name: &str| databases.iter().find(|it| it.name.as_ref().is_some_and(|(its, _)| its == name));
-    let Some(asked) = named(&look_up.database).or_else(|| named("*")) else { return };
+    let Some(asked) = asked(databases, &look_up.database) else { return };
     for Shared { role, offset, .. } in shared.iter().filter(|it| it.database.config.server != asked.config.server) {
         let what = format!(
             "secrets are looked up in {:?}, on another server: whoever may log in there works here as {role:?}",
@@ -76,5 +76,27 @@ fn warn_of_other_hosts(source: &Source<'_>, shared: &[Shared<'_>], databases: &[
         let remedy = "name the users that may, by rules for this database in hba_file; or leave out user, so that the \
                       server decides";
         source.warn(*offset, schema::DATABASE.path_of(schema::DATABASE_USER.name), Fault::new(what, remedy));
+    }
+}
+
+/// The entry that a database is found by.
+fn asked<'a>(databases: &'a [Database], name: &str) -> Option<&'a Database> {
+    let named = |name: &str| databases.iter().find(|it| it.name.as_ref().is_some_and(|(its, _)| its == name));
+    named(name).or_else(|| named("*"))
+}
+
+/// By TCP most servers ask for a password, and every log-in by look-up would fail.
+fn warn_of_a_missing_password(source: &Source<'_>, databases: &[Database], auth: &Auth) {
+    let (Some(look_up), Some((_, offset))) = (&auth.config.lookup, &auth.lookup_database) else { return };
+    let Some(asked) = asked(databases, &look_up.database).filter(|_| look_up.password.is_none()) else { return };
+    let is_remote = !matches!(asked.config.server, ServerAddress::Unix { .. });
+    let may_have_certificate = asked.config.tls.as_ref().is_some_and(|tls| tls.expiry.is_some());
+    if is_remote && !may_have_certificate {
+        let what = format!(
+            "the role {:?} has no password, and looks up by TCP, where servers mostly ask for one: nobody could log in",
+            look_up.user
+        );
+        let remedy = "add password_file to [auth.lookup], unless the server's pg_hba.conf lets the role in by trust";
+        source.warn(*offset, schema::LOOKUP.path_of(schema::LOOKUP_DATABASE.name), Fault::new(what, remedy));
     }
 }

@@ -139,7 +139,7 @@ impl Conversion {
     }
 
     /// Those of the users who do not stand in `auth_file`.
-    fn unlisted(&self, mut users: BTreeSet<String>, ini: &Path) -> BTreeSet<String> {
+    pub(super) fn unlisted(&self, mut users: BTreeSet<String>, ini: &Path) -> BTreeSet<String> {
         let file = self.auth.get("users_file").and_then(Item::as_str).map(PathBuf::from);
         let text = file.and_then(|file| read(&beside(ini, &file)).ok()).unwrap_or_default();
         let listed: BTreeMap<_, _> = users::read_lines(&text, Path::new("")).users;
@@ -210,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_file_of_users_stays_beside_a_look_up() {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let file = tempfile::NamedTempFile::new_in(&place).unwrap();
         let settings = "listen_addr = 127.0.0.1\nauth_type = md5\nauth_file = users.txt\nauth_user = asks\n";
         std::fs::write(file.path(), format!("[databases]\na =\n[pgbouncer]\n{settings}admin_users = dba\n")).unwrap();
         let converted = convert(file.path()).unwrap();
@@ -221,6 +222,21 @@ mod tests {
             converted.toml
         );
         let first = &converted.notes[0];
-        assert!(first.widens && first.key == "admin_users", "{first:?}");
+        assert!(first.widens && first.key == "admin_users" && first.what.contains("\"dba\""), "{first:?}");
+        // Whoever stands in the file is not looked up.
+        let users = file.path().with_file_name("users.txt");
+        let said = |listed: &str| {
+            std::fs::write(&users, listed).unwrap();
+            convert(file.path()).unwrap().notes
+        };
+        assert!(!said("\"dba\" \"x\"\n").iter().any(|note| note.widens), "the one who commands has a secret there");
+        assert!(said("\"ann\" \"x\"\n")[0].widens);
+        // The password of who asks stands there, and is not shown.
+        let notes = said("\"dba\" \"x\"\n\"asks\" \"hidden\"\n");
+        let asker = notes.iter().find(|note| note.key == "auth_user").unwrap();
+        let command = "sed -n '2s/^\"asks\" *\"\\(.*\\)\".*/\\1/p'";
+        assert!(asker.what.contains(command) && !asker.what.contains("hidden"), "{asker}");
+        let none = said("\"dba\" \"x\"\n\"asks\" \"md5aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"\n");
+        assert!(!none.iter().any(|note| note.what.contains("sed -n")), "{none:?}");
     }
 }

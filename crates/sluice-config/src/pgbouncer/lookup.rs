@@ -1,9 +1,21 @@
 //! The look-up of users (`auth_user`, `auth_query`, `auth_dbname`), of which PgBouncer has one for each database, and
 //! Sluice one.
 
-use toml_edit::{Item, value};
+use std::{collections::BTreeSet, path::Path};
 
-use super::{Conversion, Entry};
+use toml_edit::{Item, Value, value};
+
+use super::{
+    Conversion, Entry,
+    access::{beside, read},
+};
+use crate::{
+    Secret,
+    users::{self, SecretForm},
+};
+
+/// The file that the password of the role that looks up belongs in.
+const PASSWORD_FILE: &str = "lookup.password";
 
 /// The settings, and their keys of `[auth.lookup]`.
 const KEYS: [(&str, &str); 3] = [("auth_user", "user"), ("auth_query", "query"), ("auth_dbname", "database")];
@@ -39,7 +51,7 @@ impl OfDatabase {
 impl Conversion {
     /// Chooses the one look-up, and says which databases have another one, or none; whether it asks in each client's own
     /// database with PgBouncer.
-    pub(super) fn lookup(&mut self) -> bool {
+    pub(super) fn lookup(&mut self, ini: &Path) -> bool {
         let of_all = KEYS.map(|(_, key)| self.lookup.get(key).and_then(Item::as_str).map(str::to_owned));
         let mut lookups = std::mem::take(&mut self.lookups);
         if self.knows_no_users {
@@ -76,19 +88,56 @@ impl Conversion {
             }
             return asks_everywhere;
         }
-        if self.admin.contains_key("users") || self.admin.contains_key("stats_users") {
-            let what = "at its console PgBouncer looks nobody up, and Sluice does: list \
-                        each of admin_users and stats_users in auth_file";
-            self.first(None, "admin_users", what);
-        }
+        self.look_up_of_admins(ini);
         self.looked_up_otherwise(&lookups, &chosen);
         if asks_everywhere {
             self.place_to_ask(&lookups, &chosen);
         }
-        let what = "unless the server lets the role in without one, write its password to a file, and name that by \
-                    password_file under [auth.lookup]: it is not taken from auth_file";
-        self.say(None, "auth_user", what, true);
+        self.password_of_asker(chosen[0].as_deref().unwrap_or_default(), ini);
         asks_everywhere
+    }
+
+    /// Says which users of the console are looked up.
+    fn look_up_of_admins(&mut self, ini: &Path) {
+        let named = ["users", "stats_users"].into_iter().filter_map(|key| self.admin.get(key)?.as_array());
+        let named: BTreeSet<String> = named.flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let unlisted: Vec<_> = self.unlisted(named, ini).into_iter().map(|user| format!("{user:?}")).collect();
+        if !unlisted.is_empty() {
+            let what = format!(
+                "at its console PgBouncer looks nobody up, and Sluice does. Of admin_users and stats_users, list in \
+                 auth_file: {}",
+                unlisted.join(", ")
+            );
+            self.first(None, "admin_users", &what);
+        }
+    }
+
+    /// Says how the role that looks up gets its password, and keeps a place for it.
+    fn password_of_asker(&mut self, asker: &str, ini: &Path) {
+        if let Some(mut key) = self.lookup.key_mut("user") {
+            key.leaf_decor_mut().set_prefix(format!("# password_file = {PASSWORD_FILE:?}\n"));
+        }
+        let needs = format!(
+            "unless the server lets the role in without one, its password has to stand alone in a file that only the \
+             pool may read, beside the new file, with the line password_file = {PASSWORD_FILE:?} under [auth.lookup]"
+        );
+        let file = self.auth.get("users_file").and_then(Item::as_str).map(|file| beside(ini, Path::new(file)));
+        let text = file.as_ref().and_then(|file| read(file).ok()).unwrap_or_default();
+        let listed = users::read_lines(&text, Path::new("")).users.remove(asker);
+        let is_in_clear = |(Secret(secret), _): &(Secret, usize)| {
+            !secret.is_empty() && matches!(users::form(secret), Ok(SecretForm::Plain))
+        };
+        let what = match (listed.filter(is_in_clear), file) {
+            (Some((_, line)), Some(file)) if asker.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
+                format!(
+                    "{needs}. It stands in auth_file, from which it is not taken: (umask 077; sed -n \
+                     '{line}s/^\"{asker}\" *\"\\(.*\\)\".*/\\1/p' '{}' > {PASSWORD_FILE})",
+                    file.display()
+                )
+            }
+            _ => format!("{needs}: it is not taken from auth_file"),
+        };
+        self.say(None, "auth_user", what, true);
     }
 
     /// Says that there are several look-ups, none of which is that of all databases.
@@ -194,6 +243,10 @@ mod tests {
             let lookup =
                 toml.split("\n[auth.lookup]\n").nth(1).map(|rest| rest.split("\n\n").next().unwrap().to_owned());
             let first = notes.iter().filter(|note| note.widens).map(ToString::to_string).collect::<Vec<_>>();
+            let lookup = lookup.map(|lookup| {
+                let keys = lookup.strip_prefix("# password_file = \"lookup.password\"\n");
+                keys.expect("a place for the password").to_owned()
+            });
             (lookup.unwrap_or_default(), first, toml)
         };
         let query = "auth_query = SELECT usename, passwd FROM users($1)\n";

@@ -129,7 +129,7 @@ impl Conversion {
         self.notes.push(Note {
             line,
             key: key.to_owned(),
-            what: format!("CLIENTS MAY GET IN THAT COULD NOT: {what}"),
+            what: format!("ADMITS CLIENTS THAT PGBOUNCER REFUSED: {what}"),
             matters: true,
             widens: true,
         });
@@ -430,7 +430,7 @@ impl Conversion {
     /// The whole file, which Sluice has to accept but for files that are not here.
     fn end(mut self, path: &Path) -> Result<Converted, Report> {
         let listen = self.listen();
-        let asks_everywhere = self.lookup();
+        let asks_everywhere = self.lookup(path);
         for key in ["log_connections", "log_disconnections"] {
             // As PgBouncer does it by default.
             self.top.entry(key).or_insert_with(|| value(true));

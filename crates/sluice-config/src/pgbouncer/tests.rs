@@ -239,7 +239,8 @@ fn widening(databases: &str, settings: &str) -> Vec<String> {
     std::fs::write(file.path(), format!("[databases]\n{databases}\n[pgbouncer]\n{settings}\n")).unwrap();
     let notes = convert(file.path()).unwrap().notes.into_iter().filter(|note| note.widens);
     let notes = notes.map(|note| {
-        let what = note.what.strip_prefix("CLIENTS MAY GET IN THAT COULD NOT: ").unwrap_or_else(|| panic!("{note}"));
+        let what =
+            note.what.strip_prefix("ADMITS CLIENTS THAT PGBOUNCER REFUSED: ").unwrap_or_else(|| panic!("{note}"));
         format!("{}: {what}", note.key)
     });
     notes.collect()
@@ -302,12 +303,13 @@ fn lines_of_other_files_that_pgbouncer_skips_are_said_first() {
     let first: Vec<_> = notes.iter().filter(|note| note.widens).map(ToString::to_string).collect();
     let [addresses, lists, users] = &first[..] else { panic!("{first:#?}") };
     let path = |name: &str| place.path().join(name).display().to_string();
-    let begins = |lines: &str, name: &str| format!("CLIENTS MAY GET IN THAT COULD NOT: {lines} of {}: ", path(name));
-    assert!(addresses.contains("NOT: lines 1, 4, 5, ") && addresses.contains(" 22, … of "), "{addresses}");
+    let begins =
+        |lines: &str, name: &str| format!("ADMITS CLIENTS THAT PGBOUNCER REFUSED: {lines} of {}: ", path(name));
+    assert!(addresses.contains("REFUSED: lines 1, 4, 5, ") && addresses.contains(" 22, … of "), "{addresses}");
     assert!(lists.contains(&begins("line 2", "hba.conf")) && lists.contains("Remove it"), "{lists}");
     assert!(users.starts_with("auth_file: ") && users.contains(&begins("line 2", "users.txt")), "{users}");
     assert!(notes.iter().any(|note| !note.widens && note.what.contains("line 3 of ") && note.matters), "{notes:?}");
-    assert!(toml.lines().nth(1).unwrap().contains("CLIENTS MAY GET IN"), "{toml}");
+    assert!(toml.lines().nth(1).unwrap().contains("ADMITS CLIENTS"), "{toml}");
 }
 
 #[test]
@@ -336,7 +338,7 @@ fn nobody_gets_in_by_trust_who_is_not_known_to_pgbouncer() {
     assert!(notes.iter().any(|note| note.key == "auth_type" && note.matters), "{notes:?}");
     let (_, toml, notes) = auth("auth_type = hba\nauth_user = asks\nauth_hba_file = hba.conf\n");
     assert!(notes[0].widens && notes[0].what.contains("trust"), "{notes:?}");
-    assert!(toml.lines().nth(1).unwrap().starts_with("# auth_hba_file: CLIENTS MAY GET IN"), "{toml}");
+    assert!(toml.lines().nth(1).unwrap().starts_with("# auth_hba_file: ADMITS CLIENTS"), "{toml}");
     let (_, _, notes) = auth("auth_type = trust\nlisten_addr = *\n");
     assert!(notes.iter().any(|note| note.what.contains("trust_anyone")), "{notes:?}");
 }

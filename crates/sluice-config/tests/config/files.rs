@@ -302,19 +302,35 @@ fn a_role_that_any_name_has_is_warned_of() {
 #[test]
 fn a_role_on_another_server_than_that_of_the_look_up_is_warned_of() {
     let warnings = |databases: &str| {
-        let text = format!("[auth.lookup]\nuser = \"asks\"\ndatabase = \"app\"\n{databases}");
+        let keys = "user = \"asks\"\ndatabase = \"app\"\npassword = \"x\"";
+        let text = format!("[auth.lookup]\n{keys}\n{databases}");
         let config = sluice_config::parse(&text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{report}"));
         config.warnings.iter().map(sluice_config::Problem::in_one_line).collect::<Vec<_>>()
     };
     let app = "[[database]]\nname = \"app\"\nhost = \"one\"\nuser = \"carol\"\n";
     let other = |host: &str, user: &str| format!("{app}[[database]]\nname = \"other\"\nhost = \"{host}\"\n{user}\n");
     let said = warnings(&other("two", "user = \"dave\""));
-    let expected = "sluice.toml:11:8: database.user: secrets are looked up in \"app\", on another server: whoever may log in \
+    let expected = "sluice.toml:12:8: database.user: secrets are looked up in \"app\", on another server: whoever may log in \
                     there works here as \"dave\"";
     assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
     assert_eq!(warnings(&other("one", "user = \"dave\"")), [""; 0]);
     assert_eq!(warnings(&other("two", "")), [""; 0], "that server decides");
     assert_eq!(warnings(&other("two", "port = 5433")), [""; 0]);
+}
+
+#[test]
+fn a_look_up_by_tcp_without_a_password_is_warned_of() {
+    let warnings = |host: &str, more: &str| {
+        let text = format!(
+            "[auth.lookup]\nuser = \"asks\"\ndatabase = \"app\"\n{more}\n[[database]]\nname = \"*\"\nhost = \"{host}\"\n"
+        );
+        let config = sluice_config::parse(&text, Path::new("sluice.toml")).unwrap_or_else(|report| panic!("{report}"));
+        config.warnings.iter().map(sluice_config::Problem::in_one_line).collect::<Vec<_>>()
+    };
+    let said = warnings("db", "");
+    assert!(said.len() == 1 && said[0].contains("auth.lookup.database: the role \"asks\" has no password"), "{said:?}");
+    assert_eq!(warnings("db", "password = \"x\""), [""; 0]);
+    assert_eq!(warnings("/run/postgresql", ""), [""; 0]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(super) struct Pair {
     pub(super) ports: [u16; 2],
     /// Notes on what clients may notice.
     pub(super) notes: Vec<String>,
-    /// Those of them that clients may get in that could not.
+    /// Those of them about clients that PgBouncer refused.
     pub(super) said: Vec<String>,
     /// Neither, where the conversion was refused.
     running: Option<[Running; 2]>,
@@ -84,7 +84,7 @@ impl Pair {
             sluice(&["convert", ini.to_str().unwrap(), "--output", toml.to_str().unwrap()]).output().unwrap();
         let text = String::from_utf8_lossy(&converted.stderr).into_owned();
         let lines = |part| text.lines().filter(move |line| line.contains(part)).map(str::to_owned).collect();
-        let (notes, said) = (lines("not as before: "), lines("CLIENTS MAY GET IN"));
+        let (notes, said) = (lines("not as before: "), lines("ADMITS CLIENTS"));
         let running = converted.status.success().then(|| {
             let checked = sluice(&["check", "-c", toml.to_str().unwrap()]).output().unwrap();
             assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
