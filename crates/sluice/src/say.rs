@@ -31,24 +31,50 @@ pub(crate) fn line(mut to: impl Write, words: std::fmt::Arguments<'_>) {
     let _ = writeln!(to, "{words}");
 }
 
-/// Standard error for the log: a line that can't be written is lost, and nothing else.
+/// Standard error for the log: a line that can't be written is lost, and nothing else. The next one that can says so.
 #[derive(Debug)]
 pub(crate) struct Log;
 
-/// Whether the last line was lost.
-static LOST: Mutex<bool> = Mutex::new(false);
+/// The number of lines that were lost since one was written.
+static LOST: Mutex<u64> = Mutex::new(0);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // One line after the other: what can be written is for one of them.
         let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
-        let patience = if *lost { Duration::ZERO } else { PATIENCE };
-        *lost = bytes.chunks(PIECE_BYTES).any(|piece| write_within(piece, patience).is_err());
+        let patience = if *lost > 0 { Duration::ZERO } else { PATIENCE };
+        let mut write = |piece: &[u8]| write_within(piece, patience);
+        write_or_count(&mut lost, bytes, &mut write);
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Writes a line, and before it how many were lost, or counts it among these.
+fn write_or_count(lost: &mut u64, line: &[u8], write: &mut dyn FnMut(&[u8]) -> io::Result<()>) {
+    if *lost > 0 {
+        let said = match line.first() {
+            Some(b'{') => format!("{{\"level\":\"WARN\",\"lost\":{lost},\"message\":\"{}\"}}\n", lost_lines(*lost)),
+            _ => format!(" WARN {}\n", lost_lines(*lost)),
+        };
+        if write(said.as_bytes()).is_err() {
+            *lost += 1;
+            return;
+        }
+        *lost = 0;
+    }
+    if line.chunks(PIECE_BYTES).any(|piece| write(piece).is_err()) {
+        *lost = 1;
+    }
+}
+
+fn lost_lines(lost: u64) -> String {
+    match lost {
+        1 => "1 line of the log was lost: it could not be written".to_owned(),
+        _ => format!("{lost} lines of the log were lost: they could not be written"),
     }
 }
 
@@ -61,4 +87,28 @@ fn write_within(piece: &[u8], patience: Duration) -> io::Result<()> {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     stderr.lock().write_all(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_lines_are_counted_and_said() {
+        let (mut lost, mut written) = (0, Vec::new());
+        let mut log = |line: &str, is_open: bool| {
+            write_or_count(&mut lost, line.as_bytes(), &mut |piece| match is_open {
+                true => written.write_all(piece),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            });
+        };
+        for (line, is_open) in [("a\n", true), ("b\n", false), ("c\n", false), ("d\n", true), ("e\n", true)] {
+            log(line, is_open);
+        }
+        log("{}\n", false);
+        log("{}\n", true);
+        let expected = "a\n WARN 2 lines of the log were lost: they could not be written\nd\ne\n\
+                        {\"level\":\"WARN\",\"lost\":1,\"message\":\"1 line of the log was lost: it could not be written\"}\n{}\n";
+        assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
 }
