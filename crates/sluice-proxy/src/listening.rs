@@ -3,7 +3,7 @@
 use std::{
     fmt, fs, io,
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -34,14 +34,17 @@ pub struct ListenError {
 
 impl ListenError {
     fn remedy(&self) -> &'static str {
-        let is_socket = matches!(self.place, Place::Unix(_));
+        let is_unix = matches!(self.place, Place::Unix(_));
         match self.error.kind() {
+            io::ErrorKind::AddrInUse if self.place.path().is_some_and(|path| !is_socket(path)) => {
+                "\n  something that is no socket has that name: remove it, or have \"unix_socket_dir\" name another folder"
+            }
             io::ErrorKind::AddrInUse => "\n  another process listens there: stop it, or choose another address",
-            io::ErrorKind::PermissionDenied if is_socket => {
+            io::ErrorKind::PermissionDenied if is_unix => {
                 "\n  the user that Sluice runs as may not write to that folder: let it, or have \"unix_socket_dir\" name \
                  one that is its own (/run/sluice, with the packaged service)"
             }
-            io::ErrorKind::ReadOnlyFilesystem if is_socket => {
+            io::ErrorKind::ReadOnlyFilesystem if is_unix => {
                 "\n  nobody may write to that folder, or the service may not (ProtectSystem= in its unit): have \
                  \"unix_socket_dir\" name another one (/run/sluice, with the packaged service)"
             }
@@ -278,7 +281,12 @@ fn unless_there_is_no_ipv6<T>(
 /// The socket that a predecessor has for a place, or a new one; until then, one that is in use may become free.
 fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place, until: Instant) -> Result<Listener, ListenError> {
     if let Some(at) = passed.iter().position(|it| it.kind == kind && it.place.is_as(&place)) {
-        return Ok(passed.swap_remove(at));
+        let taken = passed.swap_remove(at);
+        // Nobody reaches one whose file was removed, or has something else in its place.
+        if taken.place.path().is_none_or(is_socket) {
+            return Ok(taken);
+        }
+        tracing::warn!("the file of the Unix socket {place} is gone: it is made anew");
     }
     match place {
         Place::Tcp(address) => {
@@ -296,6 +304,10 @@ fn take_or(passed: &mut Vec<Listener>, kind: Kind, place: Place, until: Instant)
             Err(error) => Err(ListenError { place, error }),
         },
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// Tries again until then while the address is in use.
@@ -344,6 +356,31 @@ mod tests {
             assert!(error.starts_with(&format!("can't listen on {place}: ")), "{error}");
             assert_eq!(error.contains("no IPv6"), errno == Errno::AFNOSUPPORT, "{error}");
         }
+    }
+
+    #[test]
+    fn a_socket_without_its_file_is_made_anew() {
+        let place = std::env::temp_dir().join(format!("sluice-listening-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        let path = place.join(".s.PGSQL.1");
+        let until = Instant::now();
+        let take = |passed: &mut Vec<Listener>| take_or(passed, Kind::OwnPool, Place::Unix(path.clone()), until);
+        let reaches = || std::os::unix::net::UnixStream::connect(&path).is_ok();
+        let first = take(&mut Vec::new()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&first.socket);
+        let mut passed = vec![first];
+        let same = take(&mut passed).unwrap();
+        assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&same.socket), number);
+        fs::remove_file(&path).unwrap();
+        let other = take(&mut vec![same]).unwrap();
+        assert!(reaches());
+        drop(other);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        let error = take(&mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("something that is no socket has that name"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
