@@ -51,16 +51,37 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<(Vec<u8>, Access), Fau
     Ok((bytes, access))
 }
 
+/// A path as a shell takes it for one word.
+fn shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%".contains(&byte);
+    match path.bytes().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
+
 /// Reads a text file of secrets; it must be closed to others.
 pub(crate) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Fault> {
     let (bytes, access) = read(path, bytes_max)?;
     if access == Access::Shared {
         let what = format!("{path:?} holds secrets, but others may read it or its group may write it");
-        return Err(Fault::new(what, format!("run: chmod 600 {}", path.display())));
+        return Err(Fault::new(what, format!("run: chmod 600 {}", shell_word(path))));
     }
     String::from_utf8(bytes).map_err(|error| {
         let line =
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
         Fault::new(format!("{path:?} is not UTF-8 text in line {line}"), "write it as UTF-8")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_for_a_shell() {
+        assert_eq!(shell_word(Path::new("/etc/sluice/users.txt")), "/etc/sluice/users.txt");
+        assert_eq!(shell_word(Path::new("/my files/o'neil; x")), r"'/my files/o'\''neil; x'");
+    }
 }

@@ -122,7 +122,12 @@ fn trace_in(text: &[u8]) -> Option<TraceParent> {
     const KEY: &[u8] = b"traceparent='";
     // Most texts have no quote, which is found out faster.
     memchr::memchr(b'\'', text)?;
-    let at = memchr::memmem::rfind(text, KEY)? + KEY.len();
+    let begins = memchr::memmem::rfind(text, KEY)?;
+    // The end of another key's name is not this one.
+    if text[..begins].last().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"_-%.$".contains(byte)) {
+        return None;
+    }
+    let at = begins + KEY.len();
     let (trace, behind): (&TraceParent, _) = text.get(at..)?.split_first_chunk()?;
     let is_right = trace.iter().enumerate().all(|(place, byte)| match place {
         2 | 35 | 52 => *byte == b'-',
@@ -165,6 +170,17 @@ mod tests {
             &format!("{TRACE}x"),
         ] {
             assert_eq!(trace_in(format!("select 1 /*traceparent='{trace}'*/").as_bytes()), None, "{trace}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_another_name_is_no_traceparent() {
+        for (text, expected) in [
+            (format!("select 1 /*xtraceparent='{TRACE}'*/"), None),
+            (format!("select 1 /*a='b', traceparent='{TRACE}'*/"), Some(TRACE)),
+        ] {
+            let trace = trace_in(text.as_bytes());
+            assert_eq!(trace.as_ref().and_then(|trace| str::from_utf8(trace).ok()), expected, "{text}");
         }
     }
 

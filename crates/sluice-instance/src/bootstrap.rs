@@ -159,7 +159,11 @@ pub enum BootstrapError {
         why: String,
     },
     /// A password's file can't be read or written.
-    #[error("cannot keep a password in {}: {source}", path.display())]
+    #[error(
+        "cannot keep a password in {}: {source}\n\
+         it has to be an ordinary file that the user who starts sluice can read and write: correct its owner and mode",
+        path.display()
+    )]
     File {
         /// The file.
         path: PathBuf,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluice_control::settings::PoolMode;
 use sluice_wire::{ErrorResponse, sqlstate};
 
 use crate::{holding::PinCounts, time::Time};
@@ -76,6 +77,10 @@ impl PoolState {
         .hint(match self.share.missed() {
             _ if self.lacks_secret() => {
                 "The role's password was changed or has expired, or the role is gone: connect again, with the new one."
+            }
+            _ if self.settings.sharing.mode == PoolMode::Session => {
+                "In session mode a client keeps its server until it disconnects: have clients leave sooner, raise \"size\" \
+                 of this pool and the limit that is named, if one is, or use transaction mode."
             }
             Some(_) if self.open < self.settings.size => {
                 "Shorten transactions, or raise that limit, or \"wait_timeout\"."

@@ -267,7 +267,14 @@ const TARGET_IS: &str = "--target=";
 
 /// The next free directory, made.
 fn new_dir(told: Option<&Path>, scenario: &str) -> Result<PathBuf> {
-    let make = |dir: &Path| fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()));
+    let make = |dir: &Path| {
+        fs::create_dir_all(dir).map_err(|error| {
+            anyhow!(
+                "cannot create {}: {error}\nrun it where you may write, or name another folder by --output",
+                dir.display()
+            )
+        })
+    };
     if let Some(dir) = told {
         if dir.join(run::RESULT_FILE).exists() {
             bail!("{} holds a run already\ngo on with it by --resume, or choose another --output", dir.display());
