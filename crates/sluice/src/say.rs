@@ -56,10 +56,7 @@ impl Write for Log {
 /// Writes a line, and before it how many were lost, or counts it among these.
 fn write_or_count(lost: &mut u64, line: &[u8], write: &mut dyn FnMut(&[u8]) -> io::Result<()>) {
     if *lost > 0 {
-        let said = match line.first() {
-            Some(b'{') => format!("{{\"level\":\"WARN\",\"lost\":{lost},\"message\":\"{}\"}}\n", lost_lines(*lost)),
-            _ => format!(" WARN {}\n", lost_lines(*lost)),
-        };
+        let said = lost_lines(*lost, &String::from_utf8_lossy(line));
         if write(said.as_bytes()).is_err() {
             *lost += 1;
             return;
@@ -71,10 +68,20 @@ fn write_or_count(lost: &mut u64, line: &[u8], write: &mut dyn FnMut(&[u8]) -> i
     }
 }
 
-fn lost_lines(lost: u64) -> String {
-    match lost {
+/// The line that says how many were lost, with the time and in the format of the one behind it.
+fn lost_lines(lost: u64, next: &str) -> String {
+    const JSON: &str = "{\"timestamp\":\"";
+    let words = match lost {
         1 => "1 line of the log was lost: it could not be written".to_owned(),
         _ => format!("{lost} lines of the log were lost: they could not be written"),
+    };
+    let time = |text: &str, end: char| text.split(end).next().unwrap_or_default().to_owned();
+    match next.strip_prefix(JSON) {
+        Some(rest) => {
+            let time = time(rest, '"');
+            format!("{JSON}{time}\",\"level\":\"WARN\",\"message\":\"{words}\",\"target\":\"sluice\"}}\n")
+        }
+        None => format!("{}  WARN {words}\n", time(next, ' ')),
     }
 }
 
@@ -102,13 +109,21 @@ mod tests {
                 false => Err(io::ErrorKind::WouldBlock.into()),
             });
         };
-        for (line, is_open) in [("a\n", true), ("b\n", false), ("c\n", false), ("d\n", true), ("e\n", true)] {
+        let json = "{\"timestamp\":\"T4\",\"level\":\"INFO\"}\n";
+        for (line, is_open) in
+            [("T1 a\n", true), ("T2 b\n", false), ("T2 c\n", false), ("T3 d\n", true), ("T3 e\n", true)]
+        {
             log(line, is_open);
         }
-        log("{}\n", false);
-        log("{}\n", true);
-        let expected = "a\n WARN 2 lines of the log were lost: they could not be written\nd\ne\n\
-                        {\"level\":\"WARN\",\"lost\":1,\"message\":\"1 line of the log was lost: it could not be written\"}\n{}\n";
+        log(json, false);
+        log(json, true);
+        let expected = [
+            "T1 a\nT3  WARN 2 lines of the log were lost: they could not be written\nT3 d\nT3 e\n",
+            "{\"timestamp\":\"T4\",\"level\":\"WARN\",\"message\":\"1 line of the log was lost: ",
+            "it could not be written\",\"target\":\"sluice\"}\n",
+            json,
+        ];
+        let expected = expected.concat();
         assert_eq!(String::from_utf8(written).unwrap(), expected);
     }
 }
