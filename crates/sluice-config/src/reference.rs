@@ -29,8 +29,9 @@ const INTRODUCTION: &str = "\
 
 It goes to standard error. `RUST_LOG` in the environment says how much: `info` by default; `warn` for less, `debug` for
 more, and by part, as in `RUST_LOG=warn,sluice::stats=info`. `sluice serve --log-format json`, or `SLUICE_LOG_FORMAT=json`
-in the environment, makes each line of a running pool a JSON object. Startup errors are always plain text, but for those
-of a new process that is to take over from a running one: that one's log has them.
+in the environment, makes each line of a running pool a JSON object. Nobody waits for a reader who does not read: lines
+that can't be written are lost, and a warning says how many as soon as one can be. Startup errors are always plain text,
+but for those of a new process that is to take over from a running one: that one's log has them.
 
 ## The admin console
 

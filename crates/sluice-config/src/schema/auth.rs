@@ -132,7 +132,9 @@ pub(crate) static QUERY: Key<Text> = Key {
     absent: Absent::Means("reads `pg_authid`; the text is below"),
     meaning: "The query. It takes the user's name as `$1` and returns no row, or one: the secret, or the \
               user's name and the secret, as PgBouncer's `auth_query` does. A row of NULLs counts as none. Where it \
-              gives more columns, or the secret of another name, nobody can log in (57P03), and the log says so.",
+              gives more columns, or the secret of another name, nobody can log in (57P03), and the log says so. The name \
+              reaches the server byte by byte, whatever the database's encoding; where the query itself is not ASCII, the \
+              server converts both from UTF-8.",
 };
 
 pub(crate) static CACHE: Key<Time> = Key {
