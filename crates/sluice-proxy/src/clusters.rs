@@ -211,7 +211,7 @@ impl Follower {
         let Some(primary) = &self.primary else { return true };
         let others: Vec<&Rest> = self.members.iter().filter(|rest| **rest != primary.rest).collect();
         let Some(other) = others.get(self.next_other % others.len().max(1)) else { return false };
-        let said = question(other, self.cluster.tls.clone(), HURRIED_ANSWER_TIME, Members::ask).await;
+        let said = question(&self.resolver, other, self.cluster.tls.clone(), HURRIED_ANSWER_TIME, Members::ask).await;
         let is_contested = said.ok().and_then(|all| Some(all.holder()?.name != primary.name)).unwrap_or(false);
         if !is_contested {
             self.next_other = self.next_other.wrapping_add(1);
