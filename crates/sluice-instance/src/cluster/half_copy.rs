@@ -46,17 +46,34 @@ pub(super) fn remove(home: &Path) -> io::Result<bool> {
     if !earlier::end_copies(&pgdata) {
         return Err(io::Error::other("pg_basebackup still writes there, and does not end"));
     }
-    if !is_one(&pgdata, home.join(MARK).is_file()) {
+    let is_noted = home.join(MARK).is_file();
+    if !is_one(&pgdata, is_noted) {
         return Ok(false);
     }
+    empty(home, &pgdata, is_noted, &|entry| match entry.file_type()?.is_dir() {
+        true => fs::remove_dir_all(entry.path()),
+        false => fs::remove_file(entry.path()),
+    })
+}
+
+/// Removes all that is there; says whether there was something. Interrupted, it is gone on with: the label may be gone by
+/// then, but not the note.
+fn empty(
+    home: &Path,
+    pgdata: &Path,
+    is_noted: bool,
+    remove: &dyn Fn(&fs::DirEntry) -> io::Result<()>,
+) -> io::Result<bool> {
     let mut has_some = false;
-    for entry in fs::read_dir(&pgdata)? {
-        let entry = entry?;
-        has_some = true;
-        match entry.file_type()?.is_dir() {
-            true => fs::remove_dir_all(entry.path())?,
-            false => fs::remove_file(entry.path())?,
+    for entry in fs::read_dir(pgdata)? {
+        if !has_some && !is_noted {
+            fs::write(home.join(MARK), "")?;
         }
+        has_some = true;
+        remove(&entry?)?;
+    }
+    if !is_noted {
+        forget(home)?;
     }
     Ok(has_some)
 }
@@ -102,6 +119,25 @@ mod tests {
         assert!(remove(home).unwrap() && home.join("pgdata").is_symlink());
         assert_eq!(fs::read_dir(&pgdata).unwrap().count(), 0);
         assert!(!remove(home).unwrap(), "there is nothing more");
+    }
+
+    #[test]
+    fn a_removal_that_was_interrupted_is_gone_on_with() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        let pgdata = home.join("pgdata");
+        fs::create_dir_all(&pgdata).unwrap();
+        for file in ["PG_VERSION", "backup_label"] {
+            fs::write(pgdata.join(file), "").unwrap();
+        }
+        // It ends behind the label, which may come first or last.
+        let stops = |_: &fs::DirEntry| {
+            if_there(fs::remove_file(pgdata.join("backup_label")))?;
+            Err(io::Error::other("interrupted"))
+        };
+        empty(home, &pgdata, false, &stops).unwrap_err();
+        assert!(pgdata.join("PG_VERSION").exists() && remove(home).unwrap());
+        assert_eq!(fs::read_dir(&pgdata).unwrap().count(), 0);
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub fn to_one(spec: &DataDirSpec, observer: &dyn Observer) -> Result<(), Cluster
     let Some(mut state) = State::read(&root)? else { return Ok(()) };
     clear_earlier(&root, observer);
     let pgdata = root.join("pgdata");
+    remove_discarded(&root)?;
     if state.is_formed {
         remove_half_copies(&root, observer)?;
     }
@@ -93,6 +94,7 @@ pub(super) fn to_several(
     check(&root)?;
     data_dir::check_major_of(&spec.binaries, &pgdata)?;
     let own = Control::read(&spec.binaries, &pgdata)?;
+    remove_discarded(&root)?;
     remove_half_copies(&root, observer)?;
     let copies = control::of_nodes(&spec.binaries, &root)?;
     for (copy, control) in &copies {
@@ -102,7 +104,7 @@ pub(super) fn to_several(
         }
     }
     for (copy, _) in &copies {
-        remove(copy)?;
+        remove(&discard(copy)?)?;
         observer.event(Event::RemovedCopy { path: copy.clone() });
     }
     match State::read(&root)? {
@@ -202,6 +204,22 @@ fn remove(path: &Path) -> Result<(), ClusterError> {
     if_there(fs::remove_dir_all(path)).map(drop).map_err(ClusterError::io("remove", path))
 }
 
+/// The name of a data directory that is being removed. What is left of it under its own one would be taken for data, by
+/// Patroni, if the removal is interrupted.
+const DISCARDED: &str = "pgdata.removed";
+
+/// Gives a data directory that name.
+fn discard(pgdata: &Path) -> Result<PathBuf, ClusterError> {
+    let discarded = pgdata.with_file_name(DISCARDED);
+    fs::rename(pgdata, &discarded).map_err(ClusterError::io("move aside", pgdata))?;
+    Ok(discarded)
+}
+
+/// Finishes removals that were interrupted.
+fn remove_discarded(root: &Path) -> Result<(), ClusterError> {
+    (1..=NODES_MAX).try_for_each(|number| remove(&root.join(format!("node{number}")).join(DISCARDED)))
+}
+
 /// Ends what an earlier run has left behind.
 pub(super) fn clear_earlier(root: &Path, observer: &dyn Observer) {
     let numbers = 1..=NODES_MAX;
@@ -233,6 +251,17 @@ mod tests {
     fn node(name: &str, state: &str, timeline: u64, checkpoint: u64) -> (PathBuf, Control) {
         let (system, state) = ("7".to_owned(), state.to_owned());
         (name.into(), Control { system, state, timeline, checkpoint, recovered: 0 })
+    }
+
+    #[test]
+    fn a_removal_that_was_interrupted_is_finished() {
+        let root = tempfile::tempdir().unwrap();
+        let pgdata = root.path().join("node3/pgdata");
+        fs::create_dir_all(pgdata.join("base")).unwrap();
+        let discarded = discard(&pgdata).unwrap();
+        assert!(discarded.join("base").exists() && !pgdata.exists());
+        remove_discarded(root.path()).unwrap();
+        assert!(!discarded.exists() && root.path().join("node3").exists());
     }
 
     #[test]
