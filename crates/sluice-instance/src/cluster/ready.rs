@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Cluster, ClusterError, LogEnd, Members, Node};
-use crate::event::Event;
+use super::{Cluster, ClusterError, LogEnd, Member, Members, Node};
+use crate::{disk, event::Event};
 
 const POLL: Duration = Duration::from_millis(100);
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -17,6 +17,8 @@ pub(super) const PAUSED: &str = "\
 the cluster is paused (maintenance), so Patroni starts no PostgreSQL that has been stopped: sluice cluster resume ends that";
 /// The time for all nodes to come, before clients are let in without one of them.
 const ONE_MISSING: Duration = Duration::from_secs(30);
+/// Errors that end with the first start by themselves are told only after that.
+const EARLY: Duration = Duration::from_secs(30);
 /// A program that ends by itself so often in a row will not come up.
 const FAILURES_MAX: u32 = 5;
 
@@ -107,6 +109,7 @@ impl Cluster {
     ) -> Result<T, ClusterError> {
         let begin = Instant::now();
         let mut told = begin;
+        let mut stuck: Option<Instant> = None;
         loop {
             self.check_wanted()?;
             let members = self.look();
@@ -117,10 +120,14 @@ impl Cluster {
             if Instant::now() >= deadline || failed > spare {
                 return Err(self.not_ready(&members, begin.elapsed()));
             }
+            stuck = stuck.or_else(|| Some(Instant::now())).filter(|_| self.lacks_last_primary(&members));
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                let waited = begin.elapsed();
-                self.observer.event(Event::ClusterWaiting { waited, members: said_after(&members, waited) });
+                let full = disk::full(self.data_dir.root());
+                let is_stuck = full.is_none() && stuck.is_some_and(|since| since.elapsed() >= ONE_MISSING);
+                let error = full.or_else(|| self.last_error(begin.elapsed() < EARLY));
+                let members = said_while(&members, error, is_stuck);
+                self.observer.event(Event::ClusterWaiting { waited: begin.elapsed(), members });
             }
             thread::sleep(POLL);
         }
@@ -143,6 +150,17 @@ impl Cluster {
         ClusterError::NotReady { waited, said: said(members), logs }
     }
 
+    fn lacks_last_primary(&self, members: &Members) -> bool {
+        lacks_last_primary(members, self.nodes.iter().map(|node| &*node.name))
+    }
+
+    /// The last error in the nodes' logs.
+    fn last_error(&self, is_early: bool) -> Option<String> {
+        let ends = self.keepers.iter().filter_map(|keeper| keeper.patroni.log_end());
+        let mut errors = ends.filter_map(|end| Some((end.tail.last_error(is_early)?, end.log)));
+        errors.next().map(|(error, log)| format!("the last error in {}: {}", log.display(), error.replace('\n', "; ")))
+    }
+
     fn is_in_place(&self, node: &Node, is_leader: bool) -> bool {
         let own = self.api.own(node.rest, ASK_TIME_MAX);
         own.is_ok_and(|own| own.state == "running" && (own.role == "primary") == is_leader)
@@ -154,15 +172,24 @@ fn said(members: &Members) -> String {
     if members.pause { format!("{members}; {PAUSED}") } else { members.to_string() }
 }
 
-/// The same, and what to do where they have been without a primary for longer than an election takes.
-fn said_after(members: &Members, waited: Duration) -> String {
-    let is_stuck = waited >= ONE_MISSING && !members.pause && members.leader().is_none();
-    if !is_stuck || members.members.is_empty() {
-        return said(members);
-    }
-    format!(
-        "{members}; behind a stop Patroni takes the last primary only: where that is gone for good, sluice cluster failover"
-    )
+/// The same, with the last error of their logs, and with what to do where they have been without the last primary for
+/// longer than an election takes.
+fn said_while(members: &Members, error: Option<String>, is_stuck: bool) -> String {
+    const STUCK: &str =
+        "; behind a stop Patroni takes the last primary only: where that is gone for good, sluice cluster failover";
+    let error = error.map_or_else(String::new, |error| format!("; {error}"));
+    format!("{}{error}{}", said(members), if is_stuck { STUCK } else { "" })
+}
+
+/// Whether the nodes that run are standbys, all of them, and another one does not run, nor is about to.
+fn lacks_last_primary<'a>(members: &Members, mut nodes: impl Iterator<Item = &'a str>) -> bool {
+    let is_up = |member: &&Member| matches!(&*member.state, "running" | "streaming" | "in archive recovery");
+    let is_gone = |name: &str| {
+        let mut found = members.members.iter().filter(|member| member.name == name);
+        found.next().is_none_or(|member| !is_up(&member) && !member.state.contains("starting"))
+    };
+    let is_led = members.pause || members.leader().is_some();
+    !is_led && members.members.iter().any(|member| is_up(&member)) && nodes.any(is_gone)
 }
 
 #[cfg(test)]
@@ -176,16 +203,30 @@ mod tests {
         assert_eq!(said(&Members::default()), "no node has told anything yet");
     }
 
+    fn of(members: &[(&str, &str, &str)]) -> Members {
+        let member = |(name, role, state): &(&str, &str, &str)| {
+            format!(r#"{{"name": "{name}", "role": "{role}", "state": "{state}"}}"#)
+        };
+        let members: Vec<_> = members.iter().map(member).collect();
+        serde_json::from_str(&format!(r#"{{"members": [{}]}}"#, members.join(", "))).unwrap()
+    }
+
     #[test]
     fn who_waits_for_a_primary_is_told_how_to_choose_one() {
-        let late = Duration::from_secs(40);
-        let of = |role: &str| {
-            let member = format!(r#"{{"members": [{{"name": "b", "role": "{role}", "state": "running"}}]}}"#);
-            serde_json::from_str::<Members>(&member).unwrap()
-        };
-        assert!(said_after(&of("replica"), late).ends_with("sluice cluster failover"));
-        for (members, waited) in [(of("leader"), late), (of("replica"), ONE_MISSING / 2), (Members::default(), late)] {
-            assert_eq!(said_after(&members, waited), said(&members));
-        }
+        let lacks = |members: &Members| lacks_last_primary(members, ["a", "b", "c"].into_iter());
+        let standbys = [("b", "replica", "running"), ("c", "replica", "running")];
+        assert!(lacks(&of(&standbys)));
+        let with = |first| of(&[&[first][..], &standbys].concat());
+        assert!(lacks(&with(("a", "replica", "stopped"))));
+        // It comes up, or all are there, and one of them is about to be elected.
+        assert!(!lacks(&with(("a", "replica", "starting"))) && !lacks(&with(("a", "replica", "running"))));
+        assert!(!lacks(&with(("a", "leader", "running"))) && !lacks(&Members::default()));
+        assert!(!lacks(&of(&[("a", "replica", "stopped"), ("b", "replica", "stopped")])));
+
+        let members = of(&standbys);
+        assert!(said_while(&members, None, true).ends_with("sluice cluster failover"));
+        assert_eq!(said_while(&members, None, false), said(&members));
+        let said = said_while(&members, Some("the disk of /data is full".to_owned()), false);
+        assert!(said.ends_with("; the disk of /data is full"), "{said}");
     }
 }
