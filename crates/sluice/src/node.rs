@@ -17,7 +17,7 @@ use sluice_config::{NodeConfig, load_node};
 use sluice_instance::{
     Binaries, Observer, RunAs, StopMode, Tuning,
     bootstrap::{self, HostRoles, PasswordCopy, PasswordFile},
-    cluster::{self, Environment, HostSpec, Node, make_bundles},
+    cluster::{self, Again, Environment, HostSpec, Node, make_bundles},
 };
 
 use crate::{
@@ -84,6 +84,9 @@ enum NodeCommand {
         /// Though it belonged to a cluster before: etcd's data are lost on all hosts, and this one was the last primary
         #[arg(long)]
         again: bool,
+        /// Though it was no primary that was shut down in order: it has been compared with the other hosts, and goes furthest
+        #[arg(long, requires = "again")]
+        force: bool,
         #[command(flatten)]
         file: FileArg,
     },
@@ -109,7 +112,14 @@ pub(crate) fn node(args: NodeArgs) -> Result<()> {
     match args.command {
         None => run(&args.file.config),
         Some(NodeCommand::Ca { dir, hosts }) => ca(&dir, &hosts),
-        Some(NodeCommand::Init { again, file }) => init(&file.config, again),
+        Some(NodeCommand::Init { again, force, file }) => init(
+            &file.config,
+            match (again, force) {
+                (false, _) => Again::No,
+                (true, false) => Again::Whole,
+                (true, true) => Again::Force,
+            },
+        ),
         Some(NodeCommand::Check { file }) => check(&file.config),
         Some(NodeCommand::Remove { name, force, file }) => {
             cluster::remove(&load(&file.config)?, &name, force)?;
@@ -173,12 +183,16 @@ fn check_patroni_dir(config: &NodeConfig) -> Result<()> {
     Ok(())
 }
 
-fn init(file: &Path, again: bool) -> Result<()> {
+fn init(file: &Path, again: Again) -> Result<()> {
     let config = load(file)?;
     let signals = Signals::install()?;
     let console = Console::new(signals.sender());
-    cluster::begin(&config, &run_as(&config)?, binaries(&config)?, &console, again)?;
+    let data = cluster::begin(&config, &run_as(&config)?, binaries(&config)?, &console, again)?;
     drop(console);
+    if let Some(data) = data {
+        say!("{data}");
+        say!("A host that goes further is refused when it is started. Then begin again there, instead of here.");
+    }
     say!("Cluster {} begins here. Start sluice node on this host, then on the others.", config.cluster);
     Ok(())
 }

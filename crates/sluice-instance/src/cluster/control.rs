@@ -59,6 +59,11 @@ impl Control {
         self.state == "shut down"
     }
 
+    /// The place in the log up to which the data are known to go. Those of a server that was not stopped may go further.
+    pub(super) fn end(&self) -> u64 {
+        self.checkpoint.max(self.recovered)
+    }
+
     /// Whether these data are a copy of `other`'s, and hold nothing that those lack, which were written on since.
     pub(super) fn is_behind(&self, other: &Self) -> bool {
         self.system == other.system
@@ -82,6 +87,11 @@ fn timeline_of(name: &str) -> Option<u64> {
 pub(super) fn lsn(text: &str) -> Option<u64> {
     let (high, low) = text.split_once('/')?;
     Some(u64::from_str_radix(high, 16).ok()? << 32 | u64::from(u32::from_str_radix(low, 16).ok()?))
+}
+
+/// The same, as a text.
+pub(super) fn lsn_text(place: u64) -> String {
+    format!("{:X}/{:X}", place >> 32, place & u64::from(u32::MAX))
 }
 
 /// The places of nodes' data directories below an instance's directory, by the number of the node.

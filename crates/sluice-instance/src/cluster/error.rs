@@ -158,6 +158,27 @@ pub enum ClusterError {
         /// The cluster.
         cluster: String,
     },
+    /// A host's data hold what those lacked that a cluster was begun again with.
+    #[error(
+        "{} goes further than the data that cluster {cluster} was begun again with (sluice node init --again on another \
+         host): it is on timeline {timeline}, and {primary} {left}\n\
+         what these data have more may have been acknowledged, and nothing of them is changed. If they are those that are \
+         wanted: stop all hosts, move etcd away on all of them, and sluice node init --again here. To give up what only they \
+         have: move the folder away, and this host gets a copy of the primary's data",
+        pgdata.display()
+    )]
+    AheadOfBeginning {
+        /// The data directory.
+        pgdata: PathBuf,
+        /// Its timeline.
+        timeline: u64,
+        /// The cluster.
+        cluster: String,
+        /// The primary.
+        primary: String,
+        /// Words for the place at which the primary left that timeline.
+        left: String,
+    },
     /// Another major version than the other nodes'.
     #[error(
         "{node} is PostgreSQL {theirs}, and {} is PostgreSQL {ours}\n\

@@ -99,8 +99,8 @@ pub use self::{
     error::{ClusterError, LogEnd},
     etcd::EtcdMember,
     host::{
-        AuthorityError, Bundle, Host, HostSpec, Pause, authority_ends, begin, certificate_ends, check, make_bundles,
-        remove,
+        Again, AuthorityError, Bundle, Host, HostSpec, Pause, authority_ends, begin, certificate_ends, check,
+        make_bundles, remove,
     },
     known::{EtcdHere, EtcdHosts, Known, KnownEtcd},
     patroni::{Node, STANDBYS_REQUIRED},

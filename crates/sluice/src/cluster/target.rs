@@ -42,6 +42,11 @@ etcd has no majority: Patroni can change nothing without one, and makes its prim
 start the members of etcd that are down, and see that they reach each other (of three, two have to); their logs, log/etcd*.log \
 in the data directory, say what is the matter";
 
+/// The same, where each member is on a host of its own.
+const LOST_MAJORITY: &str = "\
+where two of three hosts have lost etcd's data (their logs say that it has to join anew), none of them can come back by itself: \
+stop all, and begin again with PostgreSQL's data (sluice node init --again; docs/hosts.md, \"etcd is lost on all hosts\")";
+
 /// The cluster, and the pools before it. Global, for `config`, which takes them before its `set` and behind it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which cluster")]
@@ -262,7 +267,11 @@ impl Target {
 
     /// What is the matter where etcd says nothing, and the remedy.
     pub(super) fn no_majority(&self) -> anyhow::Error {
-        anyhow!("{}", self.expired().unwrap_or_else(|| NO_MAJORITY.to_owned()))
+        let lost = match self.etcd {
+            Some(KnownEtcd::Hosts(_)) => format!("\n{LOST_MAJORITY}"),
+            _ => String::new(),
+        };
+        anyhow!("{}", self.expired().unwrap_or_else(|| format!("{NO_MAJORITY}{lost}")))
     }
 
     fn look_at(&self, rest: &Rest, time_max: Duration) -> Result<Members, Fault> {

@@ -33,8 +33,13 @@ impl History {
         Ok(Self::from_file(&text))
     }
 
+    /// The place at which a timeline was left; none of one that it was never on, or is on.
+    pub(super) fn left(&self, timeline: u64) -> Option<u64> {
+        self.0.get(&timeline).copied()
+    }
+
     /// Lines of a timeline, a place and a reason; others are remarks.
-    fn from_file(text: &str) -> Self {
+    pub(super) fn from_file(text: &str) -> Self {
         let line = |line: &str| {
             let mut words = line.split_whitespace();
             Some((words.next()?.parse().ok()?, lsn(words.next()?)?))

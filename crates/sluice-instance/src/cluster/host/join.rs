@@ -16,8 +16,8 @@ use super::{
         folder::make_tree,
         tls::TlsFiles,
     },
-    FAILURES_MAX, Host, Pause, Stage, certificates, data,
-    members::{etcd_client, strangers, title, url},
+    FAILURES_MAX, Host, Pause, Stage, again, certificates, data,
+    members::{etcd_client, lost, strangers, title, url},
     state::NAME,
 };
 use crate::{diagnosis, event::Event};
@@ -193,7 +193,7 @@ impl Host {
                     )
                 })),
                 Ok(members) => match self.checked(&others, next(&members, &self.config))? {
-                    Err(why) => Err(why),
+                    Err(why) => Err(lost(&members, own, &others.silent()).unwrap_or(why)),
                     Ok(Next::Start(peers)) => return Ok(Some(peers)),
                     Ok(Next::Namesake(url)) => {
                         return Err(ClusterError::BadFile {
@@ -320,7 +320,12 @@ impl Host {
             Err(error) => return Ok(Err(format!("etcd does not answer: {error}"))),
         };
         if let (Some(system), Some((data_dir, _))) = (system, &self.data) {
-            data::check(&self.config, data_dir, &system, &self.api)?;
+            let mark = match again::of_cluster(others, &self.config.cluster) {
+                Ok(mark) => mark,
+                Err(error) => return Ok(Err(format!("etcd does not answer: {error}"))),
+            };
+            // What can't be compared yet is, before Patroni is started.
+            let _later = data::check(&self.config, data_dir, &system, &self.api, self.is_before(mark.as_ref()))?;
         }
         Ok(Ok(next))
     }

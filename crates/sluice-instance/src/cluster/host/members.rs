@@ -128,6 +128,25 @@ pub(in super::super) fn doubts(members: &[EtcdPeer], known: &[SocketAddr], silen
     all
 }
 
+/// Words for an etcd that has no majority any more, as a host sees it whose member has lost its data: too many others do
+/// not answer either, at these addresses.
+pub(super) fn lost(members: &[EtcdPeer], own: &NodeMember, silent: &[SocketAddr]) -> Option<String> {
+    let voters: Vec<_> = members.iter().filter(|peer| !peer.is_learner).collect();
+    let is_own = |peer: &EtcdPeer| peer.peer_urls.contains(&url(own));
+    let gone = |peer: &&&EtcdPeer| !is_own(peer) && addresses(&peer.client_urls).any(|it| silent.contains(&it));
+    let gone: Vec<String> = voters.iter().filter(gone).map(|peer| title(peer)).collect();
+    let there = voters.len() - gone.len() - usize::from(voters.iter().any(|peer| is_own(peer)));
+    if gone.is_empty() || there > voters.len() / 2 {
+        return None;
+    }
+    Some(format!(
+        "etcd has lost its majority: its data are gone on this host, and {} does not answer\nstart sluice node there. Where its \
+         data of etcd are gone as well (its log says that it has to join anew), nobody can take either in: the cluster begins \
+         again with PostgreSQL's data (sluice node init --again; docs/hosts.md, \"etcd is lost on all hosts\")",
+        gone.join(", ")
+    ))
+}
+
 fn addresses(urls: &[String]) -> impl Iterator<Item = SocketAddr> {
     urls.iter().filter_map(|url| url.strip_prefix("https://")?.trim_end_matches('/').parse().ok())
 }
@@ -250,6 +269,19 @@ mod tests {
         let said = silent(&known[1..2]);
         assert!(said.starts_with("etcd's member b (https://10.0.0.2:2380) does not answer"), "{said}");
         assert!(said.ends_with("3 votes, of which 2 have to be there: none of the others may be lost now"), "{said}");
+    }
+
+    #[test]
+    fn a_majority_that_is_lost_with_its_data_is_said() {
+        let whole = [peer("a", 1), peer("b", 2), peer("c", 3)];
+        let known: Vec<_> = config().members.iter().map(|member| member.etcd_client).collect();
+        let of = |silent| lost(&whole, config().own(), silent);
+        let said = of(&known[1..2]).unwrap();
+        assert!(said.contains("b (https://10.0.0.2:2380) does not answer") && said.contains("init --again"), "{said}");
+        assert_eq!(of(&[]), None);
+        // It was taken out before.
+        assert_eq!(lost(&whole[1..], config().own(), &[]), None);
+        assert!(lost(&whole[1..], config().own(), &known[1..2]).is_some());
     }
 
     #[test]

@@ -22,8 +22,10 @@
 //! | `join.rs` | becoming a member of etcd |
 //! | `members.rs` | etcd's members beside those of the file |
 //! | `data.rs` | whether the data here are the cluster's |
+//! | `again.rs` | a cluster that is begun again, and what others have more |
 //! | `history.rs` | the timelines of data, and of the cluster |
 
+mod again;
 mod authority;
 pub(super) mod certificates;
 mod data;
@@ -51,7 +53,7 @@ pub use self::{
     authority::{AuthorityError, Bundle, authority_ends, make_bundles},
     certificates::certificate_ends,
     members::remove,
-    prepare::{begin, check},
+    prepare::{Again, begin, check},
 };
 use super::{
     environment::Environment,
@@ -277,9 +279,15 @@ impl Host {
     fn start_data(&mut self, pause: Pause<'_>) -> Result<bool, ClusterError> {
         let Some((data_dir, keeper)) = &self.data else { return Ok(true) };
         let begins = self.state.stage != Stage::Member;
-        if !begins {
+        let mut joined = HostState { stage: Stage::Member, ..self.state.clone() };
+        if begins {
+            if !self.tell_beginning(pause)? {
+                return Ok(false);
+            }
+        } else {
             let Some(system) = self.wait_system(pause)? else { return Ok(false) };
-            data::check(&self.config, data_dir, &system, &self.api)?;
+            let Some(again) = self.wait_data(data_dir, &system, pause)? else { return Ok(false) };
+            joined.again = again;
             let home = &keeper.node().home;
             half_copy::note(home).map_err(ClusterError::io("note that data are copied to", home))?;
         }
@@ -292,11 +300,54 @@ impl Host {
             roles::make(data_dir, &endpoint, None)?;
             self.roles = Some(bootstrap::bootstrap_host(data_dir, &endpoint)?);
         }
-        if begins {
-            self.state.stage = Stage::Member;
+        if joined != self.state {
+            self.state = joined;
             self.state.write(&self.root)?;
         }
         Ok(true)
+    }
+
+    /// Has etcd know that the cluster was begun again, if it was, before others hear of its data; false if that was given up.
+    fn tell_beginning(&self, pause: Pause<'_>) -> Result<bool, ClusterError> {
+        let Some(mark) = &self.state.again else { return Ok(true) };
+        let etcd = self.etcd_client(self.config.own)?;
+        let mut waiting = self.waiting();
+        while let Err(error) = again::tell(&etcd, &self.config.cluster, mark) {
+            if !self.mend_etcd(pause)? || !waiting.pause(format!("etcd does not answer: {error}"), pause) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until the data here can be said to be the cluster's; returns the mark of its beginning, if it has one.
+    fn wait_data(
+        &self,
+        data_dir: &DataDir,
+        system: &str,
+        pause: Pause<'_>,
+    ) -> Result<Option<Option<String>>, ClusterError> {
+        let etcd = self.etcd_client(self.config.own)?;
+        let mut waiting = self.waiting();
+        loop {
+            let why = match again::of_cluster(&etcd, &self.config.cluster) {
+                Ok(mark) => {
+                    match data::check(&self.config, data_dir, system, &self.api, self.is_before(mark.as_ref()))? {
+                        Ok(()) => return Ok(Some(mark)),
+                        Err(why) => why,
+                    }
+                }
+                Err(error) => format!("etcd does not answer: {error}"),
+            };
+            if !self.mend_etcd(pause)? || !waiting.pause(why, pause) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether the cluster was begun again, by its mark, and this host has not joined it since.
+    fn is_before(&self, mark: Option<&String>) -> bool {
+        mark.is_some() && mark != self.state.again.as_ref()
     }
 
     /// Waits until the cluster has data; returns their system identifier.

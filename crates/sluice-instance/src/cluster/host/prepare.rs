@@ -25,7 +25,7 @@ use super::{
         survivors::Electorate,
         tls::TlsFiles,
     },
-    Host, HostSpec, certificates,
+    Host, HostSpec, again, certificates,
     members::{self, etcd_client},
     rules,
     state::{HostState, Stage},
@@ -69,19 +69,30 @@ pub fn check(config: &NodeConfig) -> Result<(), ClusterError> {
     }
 }
 
-/// Has a cluster begin on this host, at its next start: with the data that are here, or with new ones. `again`: though
-/// it belonged to a cluster before, whose etcd is lost.
+/// Whether a host may begin a cluster though it belonged to one before, whose etcd is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// Never.
+    No,
+    /// If it was its primary, and was shut down in order.
+    Whole,
+    /// Whatever its data are.
+    Force,
+}
+
+/// Has a cluster begin on this host, at its next start: with the data that are here, or with new ones. Returns words for
+/// those of a cluster that begins again.
 ///
 /// # Errors
 ///
-/// A cluster that is there, or may be.
+/// A cluster that is there, or may be; or data that may lack what another host has.
 pub fn begin(
     config: &NodeConfig,
     run_as: &RunAs,
     binaries: Binaries,
     observer: &dyn Observer,
-    again: bool,
-) -> Result<(), ClusterError> {
+    again: Again,
+) -> Result<Option<String>, ClusterError> {
     check(config)?;
     let bad = |why: String| ClusterError::BadFile { path: config.file.clone(), why };
     if config.own().is_witness {
@@ -93,6 +104,10 @@ pub fn begin(
     if !others.is_empty() && etcd_client(others, &certificates::given(config))?.members().is_ok() {
         return Err(bad("the other hosts have a cluster already\nsluice node has this one join it".to_owned()));
     }
+    if again != Again::No {
+        again::check_stopped(config)?;
+    }
+    let mut said = None;
     // Its lock is held to the end.
     let layout = Layout::Host { may_create: true };
     let spec = DataDirSpec { layout, ..DataDirSpec::new(&config.data, binaries, run_as.clone()) };
@@ -104,17 +119,26 @@ pub fn begin(
                        sluice node starts it; where that cluster is lost, move the folder away, on all hosts";
             return Err(ClusterError::BadFile { path: etcd_data, why: why.to_owned() });
         }
-        let has_data = root.join(HOST).join("pgdata/PG_VERSION").exists();
-        if has_data && state.stage == Stage::Member && !again {
+        let pgdata = root.join(HOST).join("pgdata");
+        let has_data = pgdata.join("PG_VERSION").exists();
+        if has_data && again != Again::No {
+            let is_alone = config.nodes() == 1;
+            said = Some(again::beginning(&spec.binaries, &pgdata, is_alone || again == Again::Force)?);
+        } else if has_data && state.stage == Stage::Member {
             let why = "this host's data are a cluster's, and its etcd's are gone\n\
                        sluice node has it join that cluster again; if etcd is lost on all hosts, begin anew with the data \
-                       of the host that was the last primary: sluice node init --again";
+                       of the host that was the last primary (docs/hosts.md, \"etcd is lost on all hosts\"): sluice node init \
+                       --again";
             return Err(ClusterError::BadFile { path: root, why: why.to_owned() });
         }
     }
     let data_dir = DataDir::open(spec, observer)?;
-    let state = HostState { stage: Stage::Begins, ..HostState::of(config, data_dir.root())? };
-    state.write(data_dir.root())
+    let before = HostState::of(config, data_dir.root())?;
+    let mark =
+        if said.is_some() { Some(again::mark()?) } else { before.again.filter(|_| before.stage != Stage::Member) };
+    let state = HostState { stage: Stage::Begins, again: mark, ..before };
+    state.write(data_dir.root())?;
+    Ok(said)
 }
 
 /// Makes everything that a start needs, and nothing that runs.
