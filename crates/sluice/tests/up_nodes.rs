@@ -245,7 +245,14 @@ fn settings_and_slots_go_along() {
     prepare(&typed, "later");
     stop(one, &data);
 
+    // Killed amid the removal of old copies, it leaves none by halves.
+    let mut killed = Up::start(&mut up(&data, 3));
+    killed.line("removed the old copy of the data in");
+    killed.signal(Signal::SIGKILL);
+    killed.wait();
+    eventually("the end of all nodes", || processes(&data).is_empty());
     let mut three = Up::start(&mut up(&data, 3));
+    three.line("node1 leader running, node2 quorum_standby streaming, node3 quorum_standby streaming");
     let typed = three.line("PGPASSFILE=");
     three.ready();
     assert_eq!(ask(&typed, shows), "60 70000 logical 9216\n");
