@@ -6,8 +6,9 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use crate::{date_style::DateStyle, start::StartupParameters, time::Time};
@@ -56,6 +57,16 @@ pub struct LogIns {
     /// What servers there have said of their configuration.
     configurations: Mutex<Configurations>,
     date_style: Mutex<Configured>,
+    recovery: Recovery,
+}
+
+/// The knowledge of whether an address leads to a standby, as servers there have said last.
+#[derive(Debug, Default)]
+struct Recovery {
+    /// 0 where none has said so, 1 where one is not in recovery, 2 where it is.
+    said: AtomicU8,
+    /// The time at which one was last heard while it was in recovery.
+    heard_at: AtomicU64,
 }
 
 /// The servers that an address has led to, by the times of their starts, and how they were configured last. Behind a
@@ -103,8 +114,8 @@ impl LogIns {
     pub fn new(everywhere: Arc<AtomicU64>, number: u32) -> Self {
         let first = u64::from(number) << 32;
         let [changes, followed, reloads] = [first, NONE, first].map(AtomicU64::new);
-        let (configurations, date_style) = Default::default();
-        Self { changes, changing: AtomicU32::default(), everywhere, followed, reloads, configurations, date_style }
+        let (changing, configurations, date_style, recovery) = Default::default();
+        Self { changes, changing, everywhere, followed, reloads, configurations, date_style, recovery }
     }
 
     /// The number of times that the configuration was reloaded, as far as is known; another one for each address.
@@ -120,6 +131,29 @@ impl LogIns {
     /// A server has said how it is configured (`sluice.configuration`). Says whether that is news.
     pub fn note_configuration(&self, mark: &str) -> bool {
         self.configurations.lock().unwrap_or_else(PoisonError::into_inner).note(mark)
+    }
+
+    /// A server has said whether it is in recovery. Says whether one had said otherwise before.
+    pub fn note_recovery(&self, is_in_recovery: bool) -> bool {
+        let said = 1 + u8::from(is_in_recovery);
+        let before = self.recovery.said.swap(said, Ordering::AcqRel);
+        before != 0 && before != said
+    }
+
+    /// Whether a server there is in recovery, by what one has said last.
+    pub fn is_in_recovery(&self) -> Option<bool> {
+        let said = self.recovery.said.load(Ordering::Acquire);
+        (said != 0).then_some(said == 2)
+    }
+
+    /// A server that is in recovery has been heard now.
+    pub fn hear_in_recovery(&self, now: Time) {
+        self.recovery.heard_at.store(now.0, Ordering::Release);
+    }
+
+    /// The time since one was heard.
+    pub fn since_recovery(&self, now: Time) -> Duration {
+        now.since(Time(self.recovery.heard_at.load(Ordering::Acquire)))
     }
 
     /// The configuration's `DateStyle`, if it is known.

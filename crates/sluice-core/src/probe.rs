@@ -200,10 +200,6 @@ impl Probe {
         let listed = asked.profile.customs().chain(asked.made.names());
         let customs: BTreeSet<&str> = listed.chain(self.customs.iter().map(String::as_str)).collect();
         let mut sql = String::new();
-        if asked.profile.get("default_transaction_deferrable").is_some() {
-            // It might wait for others.
-            sql.push_str("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;");
-        }
         let defaults =
             self.defaults.clone().filter(|_| self.depth == Depth::Needed && self.knows_libraries(now, asked.catalog));
         match defaults {

@@ -1,14 +1,14 @@
 //! Clients' addresses on their way to servers: the function for them is looked for at a connection's beginning, and
 //! called at a transaction's.
 
-use sluice_wire::message;
-
 use crate::{
     client_address::{self, AddressFunction},
     io::{Io, PeerAddress},
     replies::{Expected, Own},
     server::Server,
 };
+
+use super::own_queries::send_own;
 
 /// Looks for a server's function for clients' addresses, where that is wanted and not known.
 pub(super) fn find_address_function(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) -> bool {
@@ -19,10 +19,7 @@ pub(super) fn find_address_function(server: &mut Server, scratch: &mut Vec<u8>, 
     if server.pool.upstream.client_address_secret.is_none() {
         return false;
     }
-    scratch.clear();
-    message::put_query(scratch, client_address::FIND);
-    server.exchange.expect(Expected::Own(Own::FindAddressFunction));
-    io.send(server.conn, scratch);
+    send_own(server, scratch, Own::FindAddressFunction, client_address::FIND, io);
     true
 }
 

@@ -14,8 +14,9 @@ use crate::{
 };
 
 use super::{
-    Engine,
+    Engine, SETTLE_TIMEOUT,
     keeping::{begin_session, put_in_place, send_probe},
+    outcomes::no_answer,
 };
 
 /// Such queries in a row, where the failure may pass: a time-out, a cancel, a server that is lost.
@@ -57,6 +58,7 @@ impl Engine {
                     let tries = if passes { TRIES_MAX } else { u8::from(has_others) };
                     if self.try_again(client, tries) {
                         self.put_in_place_again(client, server, io);
+                        self.limit_settings(now, server);
                         return;
                     }
                     if self.is_open(client) && !passes && self.try_new(now, client, server, io) {
@@ -83,6 +85,34 @@ impl Engine {
         let failed = self.servers.get_mut(server).and_then(|server| server.own_error.take());
         if let Some(failed) = failed {
             self.own_failed(now, (client, server), *failed, io);
+        }
+    }
+
+    /// What puts a client's settings in place has its time, if it is under way.
+    pub(super) fn limit_settings(&mut self, now: Time, id: ServerId) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        if server.exchange.replies().are_for_settings() && server.follows_statements() {
+            server.asked_until = Some(now + SETTLE_TIMEOUT);
+            self.arm(id);
+        }
+    }
+
+    /// A server has not answered in time what it was asked for its client's sake.
+    pub(super) fn asked_overdue(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) {
+        let Some(server) = self.servers.get_mut(id) else { return };
+        server.asked_until = None;
+        if !server.exchange.replies().are_for_settings() {
+            if !self.lose_standby(now, (client, id), io) {
+                self.refuse_client(now, client, &no_answer(), io);
+            }
+            return;
+        }
+        // Something holds it up that another one may be free of.
+        let has_run = self.is_open(client) && !self.servers[id].is_replaceable();
+        if !has_run && self.try_again(client, TRIES_MAX) {
+            self.replace_server(now, client, io);
+        } else {
+            self.refuse_client(now, client, &held_up(), io);
         }
     }
 
@@ -143,6 +173,12 @@ impl Engine {
     /// The end of a session, of which PostgreSQL gives the reason.
     fn in_own_words(&self, client: ClientId, own: Own, error: ErrorResponse) -> ErrorResponse {
         let is_open = self.is_open(client);
+        if own == Own::Settings && &*error.code == "42501" && error.message.contains("set_config") {
+            return error.hint(
+                "The pool puts the settings of its clients in place by that function: \
+                 GRANT EXECUTE ON FUNCTION pg_catalog.set_config(text, text, boolean) to the role.",
+            );
+        }
         if own != Own::Settings || !is_open || error.hint.is_some() {
             // A client that logs in is told PostgreSQL's view of the settings that were asked for.
             return error;
@@ -152,6 +188,12 @@ impl Engine {
              Nothing has run there; connect again.",
         )
     }
+}
+
+/// The error of a client whose settings no server has put in place in time.
+fn held_up() -> ErrorResponse {
+    let error = "the server has not put the session's settings in place in time";
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error).hint("Nothing has run there; connect again.")
 }
 
 /// Whether the same may succeed a moment later.

@@ -32,6 +32,7 @@ use super::{
     draining::drained,
     lending::{ask_for_names, close_lent},
     own_queries::{send_own, send_own_within},
+    promotions::note_told,
     reloads::has_heard,
     shutting_down,
 };
@@ -51,6 +52,7 @@ impl Engine {
             return;
         }
         let was_held = std::mem::take(&mut state.preparation) == Preparation::UnderWay;
+        state.asked_until = None;
         if let Some(failed) = state.own_error.take() {
             self.own_failed(now, (client, server), *failed, io);
             return;
@@ -73,6 +75,7 @@ impl Engine {
                 if state.take_report().is_some() {
                     state.session.hold(state.session.pins());
                 }
+                note_told(now, state);
                 self.welcome_from(client, server, io);
                 self.detach(now, client, server, io);
             }
@@ -319,7 +322,7 @@ pub(super) fn put_in_order(server: &mut Server, scratch: &mut Vec<u8>, io: &mut 
         server.statements.clear();
         server.lent = Lent::default();
         server.sequences.forget();
-        send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
+        discard_all(server, scratch, io);
         return true;
     }
     if close_lent(server, scratch, io) {
@@ -348,7 +351,7 @@ fn put_in_order_behind_session(server: &mut Server, scratch: &mut Vec<u8>, io: &
         return false;
     }
     server.session.discard();
-    send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
+    discard_all(server, scratch, io);
     let login_triggers = server.has_login_triggers().then_some(HAS_LOGIN_TRIGGERS);
     let functions = (!server.session.reports()).then_some(HAS_FUNCTIONS);
     let questions: Vec<_> = login_triggers.into_iter().chain(functions).collect();
@@ -356,6 +359,15 @@ fn put_in_order_behind_session(server: &mut Server, scratch: &mut Vec<u8>, io: &
         send_own(server, scratch, Own::Remains, &format!("SELECT {}", questions.join(" OR ")), io);
     }
     true
+}
+
+/// Resets all that a client has left. DISCARD ALL takes a snapshot, and stands alone in its query: where the level at
+/// which its transaction begins is the client's, that is set before, and reset with all else.
+fn discard_all(server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
+    if server.may_withhold_snapshots() {
+        send_own(server, scratch, Own::Reset, "SET default_transaction_isolation = 'read committed'", io);
+    }
+    send_own(server, scratch, Own::Reset, "DISCARD ALL", io);
 }
 
 /// Whether a log-in to the database runs a trigger: each session is to have that, so that none can begin where another

@@ -34,6 +34,7 @@ use super::{
     losing::loss,
     outcomes::ask_for_outcome,
     own_queries::send_own,
+    promotions::ask_whether_promoted,
     resume_server,
     sequences::change_server,
     shutting_down,
@@ -167,6 +168,8 @@ impl Engine {
             }
             ask_for_date_styles(server, &start, &mut self.scratch, io);
             begin_session(server, &start, &mut self.scratch, io);
+            ask_whether_promoted(now, server, &mut self.scratch, io);
+            self.limit_settings(now, id);
             self.begin_begun(now, client.id, id, io);
             self.todo.push_back(Todo::Input(client.id));
             return;
@@ -183,6 +186,7 @@ impl Engine {
         put_in_place(state, &session.profile, &session.made, &mut self.scratch, io);
         change_server(state, session, reference, &mut self.scratch, io);
         report_address(state, peer, &mut self.scratch, io);
+        self.limit_settings(now, server);
         self.begin_begun(now, id, server, io);
         self.todo.push_back(Todo::Input(id));
     }
@@ -573,7 +577,7 @@ impl Engine {
             && let Some(server) = self.servers.get_mut(at)
             && server.preparation == Preparation::Done
         {
-            server.preparation = Preparation::None;
+            (server.preparation, server.asked_until) = (Preparation::None, None);
             self.settings_are_in_place(id);
             self.begin_begun(now, id, at, io);
         }

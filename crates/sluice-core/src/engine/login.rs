@@ -346,6 +346,7 @@ impl Engine {
             PoolMode::Transaction => {
                 let start = Start::of(&request)?.completed(pool.log_ins.date_style());
                 let welcome = pool.login().welcome(&start, pool.log_ins.generation());
+                let welcome = welcome.filter(|welcome| pool.still_says(now, welcome));
                 (start, StartupParameters::NONE, welcome)
             }
             // PostgreSQL reads them itself, and the welcome is its own server's.

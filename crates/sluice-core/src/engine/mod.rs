@@ -32,6 +32,7 @@
 //! | `losing` | blocks that are lost with a cluster's primary |
 //! | `client_address` | clients' addresses, reported to servers |
 //! | `backend` | a server's messages on their way to a client |
+//! | `promotions` | what clients are told of a standby that is promoted |
 //! | `reloads` | what a client is told of reloads of the configuration |
 //! | `resetting` | what follows where a client resets settings |
 //! | `own_answers` | the answers to queries of Sluice's own |
@@ -94,6 +95,7 @@ mod own_answers;
 mod own_queries;
 mod parameters;
 mod parses;
+mod promotions;
 mod reloads;
 mod rereading;
 mod resetting;

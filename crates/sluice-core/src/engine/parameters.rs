@@ -7,7 +7,7 @@ use crate::{
     lsn::Lsn,
     outcome::COMMIT_PARAMETER,
     replies::{Expected, Own},
-    server::{Reported, Role},
+    server::{IN_HOT_STANDBY, Reported, Role},
     sql::Effects,
 };
 
@@ -54,9 +54,12 @@ impl<I: Io> ServerRelay<'_, I> {
         let Ok((name, value)) = message::read_parameter_status(body) else { return self.unless_own() };
         let before = self.server.parameters.get(name).map(str::to_owned);
         let known = self.server.parameters.told(name).map(str::to_owned);
-        // That ends no connection.
-        let is_promoted = name == "in_hot_standby" && value == "off" && self.server.pool.upstream.is_standby();
-        self.server.is_worn |= is_promoted;
+        let is_of_recovery = name == IN_HOT_STANDBY;
+        if is_of_recovery {
+            // That ends no connection.
+            self.server.is_worn |= value == "off" && self.server.pool.upstream.is_standby();
+            self.server.pool.is_in_recovery(value == "on");
+        }
         match self.server.take_parameter(name, value) {
             Reported::Clients if !self.is_own() || self.is_preparing() => {}
             Reported::Clients => {
@@ -76,10 +79,8 @@ impl<I: Io> ServerRelay<'_, I> {
                 return Verdict::Swallow;
             }
         }
-        if is_promoted {
-            // No setting has been made.
-            self.server.parameters.tells_truth(name);
-            return Verdict::Pass;
+        if is_of_recovery {
+            return self.pass_recovery(value);
         }
         let is_nobodys = self.server.is_fresh() && !self.server.exchange.owes();
         if matches!(self.server.role, Role::Idle) || is_nobodys {

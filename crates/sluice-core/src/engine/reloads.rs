@@ -6,20 +6,14 @@ use sluice_wire::message::{self, TransactionStatus};
 use crate::{
     client::Session,
     io::Io,
-    server::{Server, value_in_messages},
+    server::{IN_HOT_STANDBY, Server, value_in_messages},
 };
 
 use super::backend::ServerRelay;
 
 /// The parameters that are reported and that no session sets.
-pub(super) const NOT_SET: [&str; 6] = [
-    "in_hot_standby",
-    "integer_datetimes",
-    "is_superuser",
-    "server_encoding",
-    "server_version",
-    "session_authorization",
-];
+pub(super) const NOT_SET: [&str; 6] =
+    [IN_HOT_STANDBY, "integer_datetimes", "is_superuser", "server_encoding", "server_version", "session_authorization"];
 
 /// Whether there has been a reload since the client was told of parameters. At a standby that it has for a while, it
 /// goes by what its primary says.
@@ -30,6 +24,9 @@ fn is_behind(session: &Session) -> bool {
 /// Whether the value of a parameter is the server's own, and not the client's.
 fn is_servers(session: &Session, name: &str) -> bool {
     let key = name.to_ascii_lowercase();
+    if name == IN_HOT_STANDBY {
+        return true;
+    }
     !NOT_SET.contains(&name) && session.profile.get(&key).is_none() && session.start.get(&key).is_none()
 }
 

@@ -12,7 +12,7 @@ use crate::{
     time::Time,
 };
 
-use super::{Engine, outcomes::no_answer};
+use super::Engine;
 
 /// The time that a server whose client is gone may go on after a cancel, before it gets another: the first one may have
 /// come before the query did, and is lost then.
@@ -156,10 +156,7 @@ impl Engine {
                 self.server_closed(now, id, "it did not answer within connect_timeout", io);
             }
             Role::Serving(client) if server.asked_until.is_some_and(|until| now >= until) => {
-                server.asked_until = None;
-                if !self.lose_standby(now, (client, id), io) {
-                    self.refuse_client(now, client, &no_answer(), io);
-                }
+                self.asked_overdue(now, (client, id), io);
             }
             Role::Settling { deadline } if now >= deadline => {
                 let pool = server.pool.clone();

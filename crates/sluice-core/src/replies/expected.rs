@@ -256,6 +256,8 @@ pub enum Own {
     Outcome,
     /// Asks a standby how far it has replayed.
     Replayed,
+    /// Has the server report whether it is in recovery, if that is news.
+    Recovery,
     /// Asks whether a role or a database has a `DateStyle` of its own.
     DateStyles,
     /// Asks for the function to which clients' addresses are reported.
@@ -268,11 +270,22 @@ pub enum Own {
 }
 
 impl Own {
+    /// Whether it takes a snapshot, as a query of several statements.
+    pub fn takes_snapshot(self) -> bool {
+        match self {
+            Self::Settings | Self::Probe | Self::Remains | Self::Outcome | Self::Replayed => true,
+            Self::DateStyles | Self::FindAddressFunction => true,
+            // Each sets its own level, takes none, or has to be alone in its query.
+            Self::Names | Self::Prepare | Self::Sequences | Self::Rollback | Self::Reset => false,
+            Self::ReportAddress | Self::AfterCopy | Self::Recovery => false,
+        }
+    }
+
     /// Whether the server is of use without it.
     pub fn is_optional(self) -> bool {
         match self {
             Self::DateStyles | Self::FindAddressFunction | Self::ReportAddress => true,
-            Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
+            Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset | Self::Recovery => false,
             Self::Prepare | Self::Names | Self::Remains | Self::Outcome | Self::Replayed | Self::AfterCopy => false,
         }
     }

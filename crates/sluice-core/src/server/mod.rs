@@ -49,7 +49,7 @@ pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell, InDoubt, Left, is_of_copy};
 pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
-pub use parameters::{Parameters, value_in_messages};
+pub use parameters::{IN_HOT_STANDBY, Parameters, value_in_messages};
 pub use question::{Answers, Question};
 pub use replay::{REPLAY_BYTES_MAX, Remedy, Replay};
 pub use running::Running;
@@ -313,6 +313,16 @@ impl Server {
     /// nothing else of its session goes with that: the client can be told so, and stay.
     pub fn rolls_back(&self) -> bool {
         self.leaves_nothing() && self.exchange.rolls_back()
+    }
+
+    /// Whether the level at which a transaction begins there may be one by which a snapshot is refused, or has to wait
+    /// for others: SERIALIZABLE at a standby, and SERIALIZABLE READ ONLY DEFERRABLE. The level is not reported, whoever
+    /// has set it; what it takes besides is (PostgreSQL 14 and later).
+    pub fn may_withhold_snapshots(&self) -> bool {
+        let is_on = |name| self.parameters.get(name) == Some("on");
+        is_on(IN_HOT_STANDBY)
+            || is_on("default_transaction_read_only")
+            || self.session.has_put_in_place("default_transaction_deferrable")
     }
 
     /// Whether its client has sent a COMMIT to a standby and has no answer to it: a block there has written nothing, so

@@ -6,6 +6,10 @@ use sluice_wire::{Frame, Framer, message};
 
 use crate::profile::Profile;
 
+/// The parameter by which a server says that it is in recovery (PostgreSQL 14 and later). It says so of itself, whatever
+/// sessions do.
+pub const IN_HOT_STANDBY: &str = "in_hot_standby";
+
 /// Beginnings of the names of encodings in which each character is a byte (PostgreSQL documentation, 24.3).
 const SINGLE_BYTE: [&str; 4] = ["LATIN", "ISO_8859", "KOI8", "WIN"];
 

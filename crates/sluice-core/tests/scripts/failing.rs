@@ -467,3 +467,13 @@ fn a_client_whose_server_is_lost_hears_what_may_have_become_of_its_work() {
         assert_eq!(table.hears(client), format!("E({code})"), "{before}, {then:?}");
     }
 }
+
+#[test]
+fn who_may_not_call_what_the_pool_needs_is_told_so() {
+    let mut table = Table::new(one());
+    let client = table.stranger_with("app", &[("application_name", "x")]);
+    let server = table.connects()[0];
+    table.says(server, &answers("E(42501: permission denied for function set_config) Z(I)"));
+    let error = table.hears_error(client);
+    assert!(error.contains("42501") && error.contains("GRANT EXECUTE"), "{error}");
+}

@@ -21,6 +21,7 @@ mod limits;
 mod logins;
 mod losing;
 mod messages;
+mod promotions;
 mod readers;
 mod refused_begins;
 mod reloads;

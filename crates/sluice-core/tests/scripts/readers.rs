@@ -59,13 +59,19 @@ fn comes(table: &mut Table) -> (Side, Option<Side>) {
 
 /// Has a client ask for something that it is answered.
 fn asks(table: &mut Table, client: Side) -> Side {
+    let (server, heard) = asks_and_hears(table, client);
+    assert_eq!(heard, "C(SELECT 1) Z(I)");
+    server
+}
+
+/// The same, with the answer as it hears that.
+fn asks_and_hears(table: &mut Table, client: Side) -> (Side, String) {
     table.says(client, &query("SELECT 1"));
     let opened = table.connects();
     let server = opened.into_iter().chain(table.servers()).find(|server| table.hears(*server) == "Q(SELECT 1)");
     let server = server.expect("it has a server");
     table.says(server, &answers("C(SELECT 1) Z(I)"));
-    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
-    server
+    (server, table.hears(client))
 }
 
 #[test]
@@ -165,7 +171,9 @@ fn readers_go_to_the_primary_where_that_is_preferred_to_waiting_and_back() {
     table.reports_at_login("in_hot_standby", "on");
     table.has_nodes(good(&["a"]));
     assert!(table.is_closed(server));
-    assert_ne!(asks(&mut table, client), server);
+    let (standby, heard) = asks_and_hears(&mut table, client);
+    assert_ne!(standby, server);
+    assert_eq!(heard, "C(SELECT 1) S(in_hot_standby=on) Z(I)", "it is told where it is");
     assert_eq!(table.places(), [("a:5432".to_owned(), 1)]);
 }
 

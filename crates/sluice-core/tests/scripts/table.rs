@@ -3,6 +3,7 @@
 //! Messages are written as bytes by the functions of `messages` and read as short texts: `P(a: SELECT 1) B(a) E S`.
 
 mod clusters;
+mod own_queries;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -448,29 +449,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// The beginning of the query that asks for a session's state.
-const PROBE: &str = "SELECT pg_catalog.concat_ws(' ',pg_catalog.concat('pins='";
-
-/// The beginning of a brief one, where a time-out could end it.
-const SWITCHED: &str = "SELECT pg_catalog.concat('was='";
-
-/// The beginning of the query that asks which of the lent names are left.
-const NAMES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;SET LOCAL statement_timeout = 0;SELECT ";
-
-/// The statement before it, where a time-out could end it.
-const UNTIMED: &str = "SET LOCAL statement_timeout = 0;";
-
 /// A message to a server, as text.
 fn frontend(tag: u8, body: &[u8]) -> String {
     match tag {
-        b'Q' | b'f' => match text(body).as_str() {
-            probe if probe.starts_with(PROBE) && probe.contains("'values='") => "Q(brief probe)".to_owned(),
-            probe if probe.starts_with(SWITCHED) => "Q(untimed brief probe)".to_owned(),
-            probe if probe.starts_with(PROBE) => "Q(probe)".to_owned(),
-            probe if probe.starts_with(&[UNTIMED, PROBE].concat()) => "Q(untimed probe)".to_owned(),
-            names if names.starts_with(NAMES) => "Q(names)".to_owned(),
-            other => format!("{}({other})", tag as char),
-        },
+        b'Q' | b'f' => own_queries::query_text(tag, &text(body)),
         b'F' => format!("F({})", u32::from_be_bytes(*body.first_chunk().expect("an OID"))),
         b'P' => {
             let parse = Parse::read(body).expect("the engine writes whole messages");

@@ -33,6 +33,7 @@ mod protocol;
 mod reloads;
 mod server_auth;
 mod sessions;
+mod standbys;
 mod statements;
 mod storms;
 mod switching;

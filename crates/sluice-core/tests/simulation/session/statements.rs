@@ -95,6 +95,8 @@ impl Session {
                 self.local.insert(words[2].to_owned(), value);
                 tag("SET")
             }
+            // Its level means nothing here.
+            "set" if words[1] == "transaction" => tag("SET"),
             "set" => {
                 // The pool's own have quotes around the name as well.
                 let value = sql.split_ascii_whitespace().nth(3).unwrap_or_default().trim_matches(['\'', ';']);
