@@ -386,14 +386,13 @@ impl Cluster {
         self.keepers[node].start()
     }
 
-    /// Gives the cluster what it lacks of the settings that its nodes share: a larger pool needs more connections than the
-    /// one at its last start. What is there stays as its operators have set it. A new leader takes settings a moment after
-    /// its election only.
+    /// Tells the cluster the settings that its nodes share, which may have been others at its last start: another number of
+    /// nodes, a larger pool. A new leader takes them a moment after its election only.
     fn share_settings(&self, spec: &ClusterSpec, deadline: Instant) -> Result<(), ClusterError> {
         let path = self.data_dir.root().join(state::NAME);
         loop {
             self.check_wanted()?;
-            match self.share_what_is_lacking(spec) {
+            match self.share_again(spec) {
                 Ok(()) => return Ok(()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(ClusterError::io("share the settings in", &path)(error));
@@ -403,11 +402,10 @@ impl Cluster {
         }
     }
 
-    fn share_what_is_lacking(&self, spec: &ClusterSpec) -> io::Result<()> {
+    fn share_again(&self, spec: &ClusterSpec) -> io::Result<()> {
         let now = serde_json::from_slice(&self.send(Method::Get, "/config", "")?.body)?;
-        let shared = patroni::shared_settings(self.nodes.len(), &spec.tuning);
-        patroni::lacking(&now, &shared)
-            .map_or(Ok(()), |change| self.send(Method::Patch, "/config", &change.to_string()).map(drop))
+        let settings = patroni::told_again(patroni::shared_settings(self.nodes.len(), &spec.tuning), &now);
+        self.send(Method::Patch, "/config", &settings.to_string()).map(drop)
     }
 
     /// Sends a request that changes something to the first node that answers.

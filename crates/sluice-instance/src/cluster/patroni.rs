@@ -11,7 +11,7 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Secrets, environment::Environment, rest::USER, roles, tls::TlsFiles};
 use crate::{binaries::Binaries, bootstrap::SUPERUSER, run_as::RunAs, tuning::Tuning};
@@ -90,6 +90,9 @@ pub(super) fn synchronous(nodes: usize) -> Value {
     }
 }
 
+/// The settings of the leader's lease.
+const TIMING: [&str; 3] = ["ttl", "loop_wait", "retry_timeout"];
+
 /// The rank of a standby that none is given to, which is Patroni's own default.
 pub(super) const SYNC_PRIORITY: u8 = 1;
 
@@ -132,23 +135,25 @@ pub(super) fn shared_settings(nodes: usize, tuning: &Tuning) -> Value {
     shared
 }
 
-/// The change that gives a cluster what it lacks of those: what it does not have, and connections where it has fewer.
-pub(super) fn lacking(now: &Value, shared: &Value) -> Option<Value> {
-    let number = |value: &Value| value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok());
-    let is_lacking = |(name, wanted): &(&String, &Value), now: &Value| match &now[name.as_str()] {
-        Value::Null => !wanted.is_null(),
-        found => *name == "max_connections" && number(found) < number(wanted),
-    };
-    let of = |wanted: &Value, now: &Value| -> Map<String, Value> {
-        let settings = wanted.as_object().into_iter().flatten();
-        settings.filter(|setting| is_lacking(setting, now)).map(|(name, value)| (name.clone(), value.clone())).collect()
-    };
-    let (wanted, found) = (&shared["postgresql"]["parameters"], &now["postgresql"]["parameters"]);
-    let (mut change, parameters) = (of(shared, now), of(wanted, found));
-    if !parameters.is_empty() && !change.contains_key("postgresql") {
-        change.insert("postgresql".to_owned(), json!({ "parameters": parameters }));
+/// Those of them that are told to a cluster which has settings already. How commits are waited for goes by the number of
+/// nodes, which may have been another one. What else operators have set stays: the lease with its retries, which go
+/// together, and connections that suffice for the pool.
+pub(super) fn told_again(mut shared: Value, now: &Value) -> Value {
+    let number = |value: &Value| value.as_str().map_or_else(|| value.as_i64(), |text| text.trim().parse().ok());
+    if let Some(settings) = shared.as_object_mut()
+        && TIMING.iter().any(|name| !now[*name].is_null())
+    {
+        settings.retain(|name, _| !TIMING.contains(&&**name));
     }
-    (!change.is_empty()).then_some(Value::Object(change))
+    let found = &now["postgresql"]["parameters"];
+    if let Some(parameters) = shared["postgresql"]["parameters"].as_object_mut() {
+        parameters.retain(|name, wanted| match &**name {
+            "max_connections" => number(&found[name]) < number(wanted),
+            "wal_retrieve_retry_interval" => found[name].is_null(),
+            _ => true,
+        });
+    }
+    shared
 }
 
 /// The same without what is null: that removes a setting which is there, and is none to begin with.
@@ -399,24 +404,29 @@ mod tests {
     }
 
     #[test]
-    fn what_operators_have_set_stays_and_only_what_is_lacking_is_given() {
+    fn what_operators_have_set_stays_but_for_how_commits_are_waited_for() {
         let tuning = Tuning::new(crate::Host { memory_bytes: 1 << 30, open_files: 1024 }, 20);
-        let shared = shared_settings(3, &tuning);
-        assert_eq!(lacking(&without_null(&shared), &shared), None);
-        let mut set = without_null(&shared);
-        set["ttl"] = json!(40);
-        set["synchronous_mode"] = json!(true);
+        let shared = || shared_settings(3, &tuning);
+        assert_eq!(told_again(shared(), &json!({})), shared());
+        let mut set = without_null(&shared());
+        // The retries were taken back to Patroni's own, for which Sluice's lease would be too short.
+        (set["ttl"], set["retry_timeout"], set["synchronous_mode"]) = (json!(40), Value::Null, json!(true));
         set["postgresql"]["parameters"]["max_connections"] = json!("150");
         set["postgresql"]["parameters"]["wal_retrieve_retry_interval"] = json!("3s");
-        assert_eq!(lacking(&set, &shared), None);
+        let told = told_again(shared(), &set);
+        assert_eq!([&told["ttl"], &told["loop_wait"], &told["retry_timeout"]], [&Value::Null; 3]);
+        assert_eq!((&told["synchronous_mode"], &told["synchronous_mode_strict"]), (&json!("quorum"), &json!(true)));
+        let parameters = json!({ "wal_sender_timeout": null, (STANDBYS_REQUIRED): "on" });
+        assert_eq!(told["postgresql"]["parameters"], parameters);
         set["postgresql"]["parameters"]["max_connections"] = json!(90);
-        set["postgresql"]["parameters"][STANDBYS_REQUIRED] = Value::Null;
-        set["loop_wait"] = Value::Null;
-        let expected = json!({ "loop_wait": LOOP_WAIT_SECONDS,
-            "postgresql": { "parameters": { "max_connections": 100, (STANDBYS_REQUIRED): "on" } } });
-        assert_eq!(lacking(&set, &shared), Some(expected));
-        // Of no settings at all, all of them are.
-        assert_eq!(lacking(&json!({}), &shared).unwrap()["postgresql"], shared["postgresql"]);
+        assert_eq!(told_again(shared(), &set)["postgresql"]["parameters"]["max_connections"], 100);
+        // From two nodes to three, and back.
+        let two = without_null(&shared_settings(2, &tuning));
+        assert_eq!(told_again(shared(), &two)["synchronous_mode"], "quorum");
+        let told = told_again(shared_settings(2, &tuning), &without_null(&shared()));
+        assert_eq!((&told["synchronous_mode"], &told["synchronous_mode_strict"]), (&json!(true), &json!(false)));
+        let parameters = &told["postgresql"]["parameters"];
+        assert_eq!((&parameters["wal_sender_timeout"], &parameters[STANDBYS_REQUIRED]), (&json!("2s"), &Value::Null));
     }
 
     #[test]

@@ -56,7 +56,9 @@ pub(super) fn show(target: &Target, as_json: bool) -> Result<()> {
         members => members?,
     };
     let own = target.own_words(&members);
-    let settings = target.settings(&members).map_or(Value::Null, |(_, settings)| settings);
+    // Without a primary they are late, and say nothing.
+    let settings = members.holder().and_then(|_| target.settings(&members).ok());
+    let settings = settings.map_or(Value::Null, |(_, settings)| settings);
     let of_slots = slots::notes(target, &members, &settings);
     let of_standbys = unfed(&members).into_iter().chain(unconfirmed(&members, &settings));
     let notes: Vec<_> = notes.into_iter().chain(of_slots).chain(of_standbys).collect();
