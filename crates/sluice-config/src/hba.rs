@@ -212,8 +212,9 @@ fn interfaces_for(
     }
     read().map_err(|error| {
         let what = format!("samehost and samenet need this host's own addresses, which can't be read: {error}");
-        let remedy = "let the process use netlink (RestrictAddressFamilies=… AF_NETLINK in a unit of systemd), or write \
-                      the addresses themselves";
+        let remedy = "let the process use netlink (RestrictAddressFamilies=… AF_NETLINK in a unit of systemd, and a restart \
+                      of that service, since a new process has the rights of the one before), or write the addresses \
+                      themselves";
         rules.need_interfaces().map(|place| at_line(&place.file, place.line, &what, remedy)).collect()
     })
 }

@@ -127,9 +127,11 @@ impl Replies {
         matches!(own, Settings | Probe | Names | Sequences | Prepare | Outcome | Replayed)
     }
 
-    /// Whether something is owed, and is to what puts a client's settings in place.
+    /// Whether something is owed, and is to what puts a client's settings in place, or says what a log-in is told.
     pub fn are_for_settings(&self) -> bool {
-        self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Settings | Own::Sequences)))
+        let is_one =
+            |expected: &Expected| matches!(expected, Expected::Own(Own::Settings | Own::Sequences | Own::Recovery));
+        self.queue.iter().any(is_one)
             && !self.queue.iter().any(|expected| matches!(expected, Expected::Own(Own::Probe | Own::Names)))
     }
 

@@ -25,7 +25,9 @@ const TOLD_TIME: Duration = Duration::from_secs(1);
 /// Has a server say whether it is a standby still, if a client that logs in is to be told so.
 pub(super) fn ask_whether_promoted(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
     let is_standby = server.parameters.get(IN_HOT_STANDBY) == Some("on");
-    if is_standby && now.since(server.opened.at) >= TOLD_TIME && !server.exchange.owes() {
+    let is_in_doubt = server.pool.log_ins.is_in_recovery() == Some(false);
+    let is_heard = now.since(server.opened.at) < TOLD_TIME && !is_in_doubt;
+    if is_standby && !is_heard && !server.exchange.owes() {
         send_own(server, scratch, Own::Recovery, "", io);
     }
 }

@@ -274,9 +274,9 @@ impl Own {
     pub fn takes_snapshot(self) -> bool {
         match self {
             Self::Settings | Self::Probe | Self::Remains | Self::Outcome | Self::Replayed => true,
-            Self::DateStyles | Self::FindAddressFunction => true,
+            Self::DateStyles | Self::FindAddressFunction | Self::Sequences => true,
             // Each sets its own level, takes none, or has to be alone in its query.
-            Self::Names | Self::Prepare | Self::Sequences | Self::Rollback | Self::Reset => false,
+            Self::Names | Self::Prepare | Self::Rollback | Self::Reset => false,
             Self::ReportAddress | Self::AfterCopy | Self::Recovery => false,
         }
     }
@@ -284,8 +284,8 @@ impl Own {
     /// Whether the server is of use without it.
     pub fn is_optional(self) -> bool {
         match self {
-            Self::DateStyles | Self::FindAddressFunction | Self::ReportAddress => true,
-            Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset | Self::Recovery => false,
+            Self::DateStyles | Self::FindAddressFunction | Self::ReportAddress | Self::Recovery => true,
+            Self::Settings | Self::Probe | Self::Sequences | Self::Rollback | Self::Reset => false,
             Self::Prepare | Self::Names | Self::Remains | Self::Outcome | Self::Replayed | Self::AfterCopy => false,
         }
     }

@@ -110,17 +110,24 @@ fn three_hosts() {
     hosts.stop(renewed);
     fs::remove_dir_all(hosts.data(renewed)).unwrap();
     hosts.start(renewed);
+    let mut said = String::new();
     if let Some(disk) = hosts.disk(renewed) {
         // It is full before the copy is there, which is said, and goes on once there is room.
         hosts.wait_said(renewed, &format!("starting {} (process", hosts::name(renewed)));
         thread::sleep(SETTLING);
+        let added = hosts.said(renewed);
         disk.fill();
-        hosts.wait_said(renewed, "the last error there: ");
+        // Where etcd is the first that has no room, the host ends, and its service manager would start it again.
+        let goes_on = hosts.says(renewed, "the last error there: ");
         hosts.wait_said(renewed, "the disk is full: make room");
         disk.empty();
+        said += &added;
+        if !goes_on {
+            hosts.start(renewed);
+        }
     }
     hosts.wait_placed(renewed);
-    let said = hosts.said(renewed);
+    said += &hosts.said(renewed);
     assert!(said.contains("is removed, since its data are gone") && said.contains("is given its vote"), "{said}");
     hosts.wait_streaming(2);
 

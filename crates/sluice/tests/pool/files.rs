@@ -14,7 +14,7 @@ matrix!(transaction: refused_connections_do_not_pile_up, without_files_accepting
     a_burst_leaves_files_for_servers);
 
 /// The files that `few` needs.
-const FILES: u32 = 444;
+const FILES: u32 = 508;
 
 /// Connections of a flood that come one behind the other.
 const ROUND: usize = 50;

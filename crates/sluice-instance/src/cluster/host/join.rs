@@ -319,13 +319,23 @@ impl Host {
             Ok(system) => system,
             Err(error) => return Ok(Err(format!("etcd does not answer: {error}"))),
         };
-        if let (Some(system), Some((data_dir, _))) = (system, &self.data) {
-            let mark = match again::of_cluster(others, &self.config.cluster) {
-                Ok(mark) => mark,
-                Err(error) => return Ok(Err(format!("etcd does not answer: {error}"))),
-            };
-            // What can't be compared yet is, before Patroni is started.
-            let _later = data::check(&self.config, data_dir, &system, &self.api, self.is_before(mark.as_ref()))?;
+        let Some((data_dir, _)) = &self.data else { return Ok(Ok(next)) };
+        let mark = match again::of_cluster(others, &self.config.cluster) {
+            Ok(mark) => mark,
+            Err(error) => return Ok(Err(format!("etcd does not answer: {error}"))),
+        };
+        let is_before = self.is_before(mark.as_ref());
+        let is_compared = match &system {
+            Some(system) => data::check(&self.config, data_dir, system, &self.api, is_before)?.map(drop),
+            None => Err("the cluster has no data yet".to_owned()),
+        };
+        // What can't be compared yet is, before Patroni is started. But a host that is refused then would be missed among
+        // etcd's members: where it may be, it does not become one before.
+        if let Err(why) = is_compared
+            && is_before
+            && data_dir.pgdata().join("PG_VERSION").exists()
+        {
+            return Ok(Err(why));
         }
         Ok(Ok(next))
     }
