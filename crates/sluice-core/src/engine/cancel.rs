@@ -172,8 +172,10 @@ impl Engine {
             // What it waits for is done or not.
             return None;
         }
+        // It does not leave one in the midst of a message that it has the beginning of.
+        let stays = |id| self.servers.get(id).is_some_and(|server: &Server| server.stream.is_passing());
         match session.link {
-            Link::Server(id) if session.reads.catch_up.is_none() => {
+            Link::Server(id) if session.reads.catch_up.is_none() || stays(id) => {
                 // Where nothing but Sluice's own runs, it is for what the client has sent meanwhile, and nothing later.
                 let has_sent =
                     |server: &Server| server.exchange.replies().have_clients() || server.exchange.has_open_batch();

@@ -356,6 +356,24 @@ fn a_client_that_has_half_a_message_of_a_lost_standby_does_not_go_on_at_the_prim
 }
 
 #[test]
+fn a_cancel_takes_no_client_away_amid_a_message_of_its_standbys() {
+    let (mut table, client, primary) = seated(database(Scope::Local));
+    writes(&mut table, primary, client, "0/50");
+    reads(&mut table, client);
+    let server = table.connects()[0];
+    assert_eq!(table.hears(server), HOW_FAR);
+    let notice = [&b"N"[..], &100_000_u32.to_be_bytes(), &[b'M'; 99_995], &[0]].concat();
+    let (half, rest) = notice.split_at(40_000);
+    table.says(server, &[&replayed("0/40")[..], half].concat());
+    table.cancel(client);
+    table.says(server, rest);
+    assert!(table.hears(client).starts_with('N'), "the rest is the client's as well");
+    table.says(server, &replayed_again("0/60"));
+    table.hears(server);
+    answers_first(&mut table, server, client);
+}
+
+#[test]
 fn the_primary_is_taken_where_a_standby_lets_nobody_in() {
     let (mut table, client, primary) = seated(database(Scope::Local));
     for how in ["refuses", "does not answer", "leaves"] {
