@@ -96,6 +96,12 @@ impl NodeConfig {
         &self.members[self.own]
     }
 
+    /// The other members that have data.
+    pub fn other_nodes(&self) -> impl Iterator<Item = &NodeMember> {
+        let others = self.members.iter().enumerate().filter(|(place, member)| *place != self.own && !member.is_witness);
+        others.map(|(_, member)| member)
+    }
+
     /// The number of members that have data.
     pub fn nodes(&self) -> usize {
         self.members.iter().filter(|member| !member.is_witness).count()

@@ -86,6 +86,11 @@ impl Member {
         self.role == "leader"
     }
 
+    /// Whether its PostgreSQL runs, as the primary or as a standby.
+    pub fn is_up(&self) -> bool {
+        matches!(&*self.state, "running" | "streaming")
+    }
+
     /// Whether commits are waited for on it, or may be.
     pub fn is_synchronous(&self) -> bool {
         matches!(&*self.role, "sync_standby" | "quorum_standby")

@@ -278,9 +278,8 @@ impl Resolver {
     /// Has the log tell which of these names are not known yet.
     fn say_what_lacks(&self, hosts: &[String]) {
         for host in hosts {
-            let mut state = self.state();
-            let lacks = state.names.get_mut(host).filter(|name| name.is_awaited());
-            if let Some(News::Fault(fault)) = lacks.and_then(Name::say) {
+            let news = self.state().names.get_mut(host).filter(|name| name.is_awaited()).and_then(Name::say);
+            if let Some(News::Fault(fault)) = news {
                 tracing::warn!("{fault}");
             }
         }

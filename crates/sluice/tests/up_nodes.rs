@@ -71,12 +71,11 @@ fn processes(data: &Path) -> Vec<String> {
 
 /// The process of a standby that receives from the primary; none of a primary.
 fn receiver(data: &Path) -> Option<Pid> {
-    let postmaster = fs::read_to_string(data.join("postmaster.pid")).unwrap().lines().next().unwrap().to_owned();
-    let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children")).unwrap();
-    let is_receiver = |pid: &&str| {
-        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|title| title.contains("walreceiver"))
-    };
-    Some(Pid::from_raw(children.split_whitespace().find(is_receiver)?.parse().unwrap()))
+    let pid_file = fs::read_to_string(data.join("postmaster.pid")).unwrap();
+    let postmaster = pid_file.lines().next().unwrap().parse().unwrap();
+    let is_receiver =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|title| title.contains("walreceiver"));
+    children(postmaster).into_iter().find(is_receiver).map(Pid::from_raw)
 }
 
 fn stop(mut up: Up, data: &Path) {

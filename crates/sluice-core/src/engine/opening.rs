@@ -220,7 +220,7 @@ impl Engine {
 /// Notes what a server that clients share has reported at its log-in: whoever logs in later begins with that.
 fn note_report(server: &Server) {
     if let Some(value) = server.parameters.get(IN_HOT_STANDBY) {
-        server.pool.is_in_recovery(value == "on");
+        server.pool.note_recovery(value == "on");
     }
     let Opened { generation, startup, .. } = &server.opened;
     if !server.follows_statements() || !startup.is_empty() {
@@ -238,8 +238,7 @@ fn note_report(server: &Server) {
 /// Whether a server is a standby where a cluster's primary was to be, or the other way round: it has been demoted or
 /// promoted, or not yet. Every PostgreSQL that reports this (14 and later) does so at the log-in.
 fn has_other_role(server: &Server) -> bool {
-    let is_standby = server.parameters.get(IN_HOT_STANDBY) == Some("on");
-    server.pool.upstream.node_role.is_some_and(|role| is_standby != (role == NodeRole::Standby))
+    server.pool.upstream.node_role.is_some_and(|role| server.is_in_recovery() != (role == NodeRole::Standby))
 }
 
 fn other_role(server: &Server) -> ErrorResponse {

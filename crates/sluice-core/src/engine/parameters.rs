@@ -58,7 +58,7 @@ impl<I: Io> ServerRelay<'_, I> {
         if is_of_recovery {
             // That ends no connection.
             self.server.is_worn |= value == "off" && self.server.pool.upstream.is_standby();
-            self.server.pool.is_in_recovery(value == "on");
+            self.server.pool.note_recovery(value == "on");
         }
         match self.server.take_parameter(name, value) {
             Reported::Clients if !self.is_own() || self.is_preparing() => {}

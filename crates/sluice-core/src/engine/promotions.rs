@@ -24,17 +24,16 @@ const TOLD_TIME: Duration = Duration::from_secs(1);
 
 /// Has a server say whether it is a standby still, if a client that logs in is to be told so.
 pub(super) fn ask_whether_promoted(now: Time, server: &mut Server, scratch: &mut Vec<u8>, io: &mut impl Io) {
-    let is_standby = server.parameters.get(IN_HOT_STANDBY) == Some("on");
     let is_in_doubt = server.pool.log_ins.is_in_recovery() == Some(false);
     let is_heard = now.since(server.opened.at) < TOLD_TIME && !is_in_doubt;
-    if is_standby && !is_heard && !server.exchange.owes() {
+    if server.is_in_recovery() && !is_heard && !server.exchange.owes() {
         send_own(server, scratch, Own::Recovery, "", io);
     }
 }
 
 impl Pool {
     /// A server has said whether it is in recovery: where others have said otherwise, clients have been told that.
-    pub(super) fn is_in_recovery(&self, is_in_recovery: bool) {
+    pub(super) fn note_recovery(&self, is_in_recovery: bool) {
         if self.log_ins.note_recovery(is_in_recovery) {
             self.log_ins.note_reload();
             self.forget_welcomes();
@@ -55,7 +54,7 @@ impl Pool {
 
 /// A client that logs in is told what its server has reported.
 pub(super) fn note_told(now: Time, server: &Server) {
-    if server.parameters.get(IN_HOT_STANDBY) == Some("on") {
+    if server.is_in_recovery() {
         server.pool.log_ins.hear_in_recovery(now);
     }
 }

@@ -24,10 +24,8 @@ fn is_behind(session: &Session) -> bool {
 /// Whether the value of a parameter is the server's own, and not the client's.
 fn is_servers(session: &Session, name: &str) -> bool {
     let key = name.to_ascii_lowercase();
-    if name == IN_HOT_STANDBY {
-        return true;
-    }
-    !NOT_SET.contains(&name) && session.profile.get(&key).is_none() && session.start.get(&key).is_none()
+    name == IN_HOT_STANDBY
+        || !NOT_SET.contains(&name) && session.profile.get(&key).is_none() && session.start.get(&key).is_none()
 }
 
 impl<I: Io> ServerRelay<'_, I> {

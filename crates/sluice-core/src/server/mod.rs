@@ -315,13 +315,17 @@ impl Server {
         self.leaves_nothing() && self.exchange.rolls_back()
     }
 
+    /// Whether it is a standby, by its own words (PostgreSQL 14 and later).
+    pub fn is_in_recovery(&self) -> bool {
+        self.parameters.get(IN_HOT_STANDBY) == Some("on")
+    }
+
     /// Whether the level at which a transaction begins there may be one by which a snapshot is refused, or has to wait
     /// for others: SERIALIZABLE at a standby, and SERIALIZABLE READ ONLY DEFERRABLE. The level is not reported, whoever
     /// has set it; what it takes besides is (PostgreSQL 14 and later).
     pub fn may_withhold_snapshots(&self) -> bool {
-        let is_on = |name| self.parameters.get(name) == Some("on");
-        is_on(IN_HOT_STANDBY)
-            || is_on("default_transaction_read_only")
+        self.is_in_recovery()
+            || self.parameters.get("default_transaction_read_only") == Some("on")
             || self.session.has_put_in_place("default_transaction_deferrable")
     }
 

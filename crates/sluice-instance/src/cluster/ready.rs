@@ -137,7 +137,7 @@ impl Cluster {
     fn not_ready(&self, members: &Members, waited: Duration) -> ClusterError {
         let in_place = |name: &str| {
             let mut found = members.members.iter().filter(|member| member.name == name);
-            found.any(|member| matches!(&*member.state, "running" | "streaming"))
+            found.any(Member::is_up)
         };
         let shown = |choose: &dyn Fn(usize) -> bool| -> Vec<LogEnd> {
             let nodes = self.keepers.iter().enumerate().filter(|(index, _)| choose(*index));
@@ -183,7 +183,7 @@ fn said_while(members: &Members, error: Option<String>, is_stuck: bool) -> Strin
 
 /// Whether the nodes that run are standbys, all of them, and another one does not run, nor is about to.
 fn lacks_last_primary<'a>(members: &Members, mut nodes: impl Iterator<Item = &'a str>) -> bool {
-    let is_up = |member: &&Member| matches!(&*member.state, "running" | "streaming" | "in archive recovery");
+    let is_up = |member: &&Member| member.is_up() || member.state == "in archive recovery";
     let is_gone = |name: &str| {
         let mut found = members.members.iter().filter(|member| member.name == name);
         found.next().is_none_or(|member| !is_up(&member) && !member.state.contains("starting"))

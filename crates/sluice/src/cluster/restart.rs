@@ -68,13 +68,12 @@ const NEXT_LOOK: Duration = Duration::from_secs(4);
 
 /// The members, once those are up that are on their way: before that nobody knows whether they have to be restarted.
 fn come_up(target: &Target, members: Members) -> Result<Members> {
-    let is_up = |member: &Member| matches!(&*member.state, "running" | "streaming");
-    let late: Vec<_> = members.members.iter().filter(|member| !is_up(member)).map(|member| &*member.name).collect();
+    let late: Vec<_> = members.members.iter().filter(|member| !member.is_up()).map(|member| &*member.name).collect();
     if late.is_empty() {
         return Ok(members);
     }
     say!("waiting for {}, which may have to be restarted as well", late.join(", "));
-    let are_up = target.wait(COME_UP_TIME, |members| members.members.iter().all(is_up).then_some(()));
+    let are_up = target.wait(COME_UP_TIME, |members| members.members.iter().all(Member::is_up).then_some(()));
     if are_up.is_ok() {
         thread::sleep(NEXT_LOOK);
     }
@@ -84,8 +83,9 @@ fn come_up(target: &Target, members: Members) -> Result<Members> {
 /// Restarts standbys that have said only meanwhile that they need it. The primary may be such a node, too.
 fn restart_late(target: &Target, timeout: Duration) -> Result<()> {
     let members = target.look()?;
-    let needs = |member: &&Member| target.own(member).is_ok_and(|own| own.pending_restart);
-    let late: Vec<&Member> = members.members.iter().filter(needs).collect();
+    let own = target.own_words(&members);
+    let needs = members.members.iter().zip(own).filter(|(_, own)| own.as_ref().is_ok_and(|own| own.pending_restart));
+    let late: Vec<&Member> = needs.map(|(member, _)| member).collect();
     for standby in late.iter().filter(|member| !member.is_leader()) {
         restart_standby(target, standby, &members, timeout)?;
     }

@@ -56,9 +56,8 @@ pub(super) fn tell(etcd: &EtcdClient, scope: &str, mark: &str) -> std::io::Resul
 
 /// Sees that no other host goes on: its Patroni would follow the new primary by itself.
 pub(super) fn check_stopped(config: &NodeConfig) -> Result<(), ClusterError> {
-    let others = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
     let runs = |address: &SocketAddr| TcpStream::connect_timeout(address, CONNECT_TIME_MAX).is_ok();
-    match others.map(|(_, node)| (&node.name, node.patroni)).find(|(_, address)| runs(address)) {
+    match config.other_nodes().map(|node| (&node.name, node.patroni)).find(|(_, address)| runs(address)) {
         None => Ok(()),
         Some((name, address)) => Err(ClusterError::BadFile {
             path: config.file.clone(),

@@ -26,8 +26,7 @@ pub(super) fn check(
     api: &Api,
     is_begun_again: bool,
 ) -> Result<Result<(), String>, ClusterError> {
-    let nodes = config.members.iter().enumerate().filter(|(place, node)| *place != config.own && !node.is_witness);
-    let all = nodes.filter_map(|(_, node)| Some((node, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
+    let all = config.other_nodes().filter_map(|node| Some((node, api.own(node.patroni, ASK_TIME_MAX).ok()?)));
     let all: Vec<_> = all.collect();
     let ours = data_dir.binaries().version.major;
     let other = all.iter().filter_map(|(node, own)| Some((&node.name, own.server_version? / 10_000)));
