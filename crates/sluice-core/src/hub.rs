@@ -3,6 +3,7 @@
 mod causal;
 mod holds;
 mod limits;
+mod login;
 mod making;
 mod pausing;
 mod readers;
@@ -10,7 +11,6 @@ mod upstream;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    num::NonZeroUsize,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -18,13 +18,11 @@ use std::{
     time::Duration,
 };
 
-use foldhash::fast::RandomState;
-use lru::LruCache;
 use sluice_control::{Database, Snapshot, access::Access, address::Address, reading::Node, settings::Sharing};
-use sluice_wire::{scram, secret::Secret};
 
 pub use causal::Acknowledged;
 pub use holds::{Held, Hold};
+pub use login::{Login, Welcome};
 pub use pausing::CalledIn;
 pub use upstream::{NodeRole, Upstream};
 
@@ -37,16 +35,13 @@ use crate::{
     admission::Admissions,
     budget::{Budget, Budgets, Shared},
     catalog::Catalog,
-    customs::Customs,
     holding::Pins,
     ids::ServerRef,
-    logins::{Generation, LogIns, Opened},
+    logins::{LogIns, Opened},
     pool::PoolState,
-    profile::Profile,
     registry::Registry,
-    secrets::{Credentials, Secrets},
+    secrets::Secrets,
     slow::Threshold,
-    start::Start,
     time::Time,
     traffic::Traffic,
 };
@@ -110,88 +105,6 @@ const LEAVING_TIME: Duration = Duration::from_secs(5);
 /// The time for which a pool that nobody uses is kept, where the configuration does not name its database: that may be
 /// gone. Others stay, with what they have counted, until there are too many.
 const UNUSED_TIME_MAX: Duration = Duration::from_secs(3600);
-
-/// The knowledge of a pool for logging in, to its server and of its clients.
-#[derive(Debug)]
-pub struct Login {
-    /// Keys seen at a client's login.
-    pub keys: Option<scram::Keys>,
-    /// The user's secret, where it is enough to log in (a plain password or an MD5 hash).
-    pub secret: Option<Secret>,
-    /// The report of the last server that was opened, as a hash, and the generation of its log-in.
-    reported: Option<(u64, Generation)>,
-    /// The reports of the server to clients that start with these settings.
-    welcomes: LruCache<Start, Welcome, RandomState>,
-}
-
-/// Profiles for which a pool remembers what the server reports, at most; the one that nobody has started with longest
-/// goes first.
-const WELCOMES_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("it is not zero");
-
-/// The server's report at login.
-#[derive(Debug, Clone)]
-pub struct Welcome {
-    /// The one copy of the profile that its clients share.
-    pub profile: Profile,
-    /// The part of it that RESET goes back to: not what the server has set by itself.
-    pub start: Profile,
-    /// The custom settings that it has made.
-    pub made: Customs,
-    /// The ParameterStatus messages.
-    pub parameters: Arc<[u8]>,
-    /// The generation of the server that has said so.
-    pub generation: Generation,
-}
-
-impl Default for Login {
-    fn default() -> Self {
-        // Grows as it is used: most pools know a few.
-        let mut welcomes = LruCache::unbounded_with_hasher(RandomState::default());
-        welcomes.resize(WELCOMES_MAX);
-        Self { keys: None, secret: None, reported: None, welcomes }
-    }
-}
-
-impl Login {
-    /// Takes what a client's login has shown, in place of what was known before. One that has shown keys has shown all
-    /// there is: a password of before may be another one.
-    pub fn learn(&mut self, credentials: Credentials) {
-        let Credentials { secret, keys } = credentials;
-        self.secret = if keys.is_some() { secret } else { secret.or(self.secret.take()) };
-        self.keys = keys.or(self.keys.take());
-    }
-
-    /// Takes what the configuration says of the role, which what was shown before may contradict.
-    fn know(&mut self, listed: &Secret) {
-        if self.secret.as_ref() != Some(listed) {
-            self.secret = Some(listed.clone());
-            self.keys = None;
-        }
-    }
-
-    /// Takes what another pool of the same role knows, where nothing is known yet.
-    fn take_over(&mut self, before: &Self) {
-        self.secret = self.secret.take().or_else(|| before.secret.clone());
-        self.keys = self.keys.take().or_else(|| before.keys.clone());
-    }
-
-    /// The welcome of clients with these settings who log in now, if it is known.
-    pub fn welcome(&mut self, start: &Start, generation: Generation) -> Option<Welcome> {
-        self.welcomes.get(start).filter(|welcome| welcome.generation >= generation).cloned()
-    }
-
-    /// Remembers what the server reports.
-    pub fn remember(&mut self, asked: Start, welcome: Welcome) {
-        self.welcomes.put(asked, welcome);
-    }
-
-    /// Notes what a server has reported at its log-in, as a hash. Returns the generation of the one before it, if that did
-    /// otherwise.
-    pub fn reports_otherwise(&mut self, reported: u64, generation: Generation) -> Option<Generation> {
-        let (before, generation) = self.reported.replace((reported, generation))?;
-        (before != reported).then_some(generation)
-    }
-}
 
 impl Pool {
     fn new(
@@ -283,7 +196,7 @@ impl Pool {
 
     /// The server may report something else from now on.
     pub fn forget_welcomes(&self) {
-        self.login().welcomes.clear();
+        self.login().forget_welcomes();
         self.log_ins.forget_date_style();
     }
 

@@ -337,8 +337,8 @@ impl Engine {
             self.hub.identify(admitted, &user, &database).map_err(|full| too_many(full, &user, &database))?;
         }
         let pool = self.hub.pool(&database, &user).map_err(|why| no_pool(why, &database))?;
-        if pool.upstream.user == user {
-            pool.login().learn(credentials);
+        if pool.upstream.user == user && pool.login().learn(credentials) {
+            pool.state().has_another_secret();
         }
         self.give_key(id, &request, io);
         // Whoever has not proven who it is hears nothing of what is wrong with its settings.

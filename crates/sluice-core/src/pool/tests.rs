@@ -335,6 +335,18 @@ fn sessions_wait_where_the_pool_lacks_what_it_could_log_in_with() {
 }
 
 #[test]
+fn an_attempt_is_made_at_once_when_somebody_has_shown_another_secret() {
+    let mut pool = pool(2);
+    let error = Arc::new(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, "password authentication failed"));
+    pool.acquire(NOW, client(1), wants());
+    assert!(pool.reserve(NOW).is_some());
+    pool.connect_failed(NOW, &opened(NOW), &error, Lasts::ForLogIns);
+    assert!(pool.reserve(NOW).is_none());
+    pool.has_another_secret();
+    assert!(pool.reserve(NOW).is_some());
+}
+
+#[test]
 fn idle_servers_above_the_minimum_go_after_a_while() {
     let mut pool = PoolState::new(PoolSettings { size: 3, min: 1, ..PoolSettings::default() });
     for i in 0..3 {

@@ -101,6 +101,11 @@ impl PoolState {
         self.settings.failover_timeout.unwrap_or(limit)
     }
 
+    /// The pool logs in with something else from now on: that may be what it lacked.
+    pub fn has_another_secret(&mut self) {
+        self.trouble.take_if(|trouble| trouble.lasts == Lasts::ForLogIns);
+    }
+
     /// The failure that those who have sessions can only wait out: it is one of what the pool logs in with.
     pub(super) fn lacks_secret(&self) -> bool {
         self.trouble.as_ref().is_some_and(|trouble| trouble.lasts == Lasts::ForLogIns)

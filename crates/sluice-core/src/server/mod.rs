@@ -178,6 +178,8 @@ pub enum Role {
         login: ServerLogin,
         /// The attempt that this is.
         attempt: Attempt,
+        /// The number of the secret that it logs in with, or of an earlier one ([`Login::changes`]).
+        secret: u64,
     },
     /// In the pool, free.
     Idle,
@@ -224,6 +226,7 @@ impl Server {
     pub fn opening(conn: Conn, serial: u32, pool: Arc<Pool>, startup: StartupParameters, now: Time) -> Self {
         let opened = Opened { at: now, generation: pool.log_ins.generation(), startup, has_served: false };
         let (connect_timeout, prepared_max) = pool.state().for_new_servers();
+        let secret = pool.login().changes();
         let statements = ServerStatements::new(prepared_max);
         let session = ServerSession::new(pool.catalog.altered());
         Self {
@@ -234,6 +237,7 @@ impl Server {
                 deadline: now + connect_timeout,
                 login: ServerLogin::Connecting,
                 attempt: Attempt::First,
+                secret,
             },
             pool,
             is_in_use: false,

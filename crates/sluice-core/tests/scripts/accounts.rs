@@ -10,9 +10,17 @@ use sluice_control::{
 use sluice_core::secrets::Account;
 use sluice_hba::{Files, Rules};
 use sluice_sim::SYSTEM_USER;
-use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
+use sluice_wire::{
+    ErrorResponse, FrontendKind, md5,
+    message::{framed, put_cstr},
+    secret::Secret,
+    sqlstate,
+};
 
-use crate::{one, table::Table};
+use crate::{
+    one,
+    table::{Table, answers, query},
+};
 
 /// Files that are in no folder.
 struct Written<'a>(&'a str, &'a str);
@@ -259,4 +267,37 @@ fn rules_count_the_servers_roles_of_those_who_are_listed() {
     let again = table.stranger("other");
     assert_eq!(table.hears(again), "R");
     assert!(!table.is_closed(client));
+}
+
+#[test]
+fn an_attempt_with_a_former_password_refuses_nobody_who_has_shown_the_one_of_now() {
+    let mut table = ruled("local all all md5", "");
+    let shows = |table: &mut Table, password: &str| {
+        let client = table.stranger("app");
+        table.finds(Ok(Account { secret: Some(Secret::Plain(password.to_owned())), ..member_of(&["app"]) }));
+        let asked = table.take(client);
+        let salt = asked[asked.len() - 4..].try_into().expect("four bytes");
+        let answer = md5::answer(&md5::hash_password("app", password), salt);
+        let mut message = Vec::new();
+        framed(&mut message, FrontendKind::Password, |out| put_cstr(out, answer.as_bytes()));
+        table.says(client, &message);
+        client
+    };
+    let session = shows(&mut table, "former");
+    let servers = table.connects();
+    assert!(table.hears(session).ends_with("Z(I)"));
+    table.hangs_up(servers[0]);
+    // The session waits for a server, and who knows the password of now comes meanwhile.
+    table.passes(Duration::from_secs(11));
+    table.says(session, &query("SELECT 1"));
+    let later = shows(&mut table, "of now");
+    assert_eq!(table.hears(later), "R");
+    table.refuses("E(28P01: password authentication failed for user \"app\")");
+    assert_eq!(table.hears(later), "", "it is refused for another one's password");
+    table.passes(Duration::from_secs(1));
+    // Whoever has waited for longer is served first.
+    let servers = table.connects();
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)");
+    table.says(servers[0], &answers("C(SELECT 1) Z(I)"));
+    assert!(table.hears(later).ends_with("Z(I)"));
 }
