@@ -104,6 +104,9 @@ pub(crate) struct Client {
     pub(crate) sequences_lost: u64,
     pub(crate) longest_stall: Duration,
     saw_application_name: bool,
+    /// Whether its session held something when it was between transactions last: that it has let go of it since, the pool
+    /// hears at its next rest.
+    held_at_rest: bool,
 }
 
 impl Client {
@@ -157,6 +160,7 @@ impl Client {
             sequences_lost: 0,
             longest_stall: Duration::ZERO,
             saw_application_name: false,
+            held_at_rest: false,
         }
     }
 
@@ -314,7 +318,12 @@ impl Client {
             return;
         }
         match self.phase {
-            Phase::Ready => self.answer(frame, io),
+            Phase::Ready => {
+                self.answer(frame, io);
+                if (tag, body) == (b'Z', b"I") {
+                    self.held_at_rest = self.has_pins();
+                }
+            }
             Phase::Ending => {}
             _ => self.login_frame(tag, body, io),
         }
@@ -324,7 +333,7 @@ impl Client {
     /// that may have gone in part, and holds nothing that goes with its server: it is to be told that the block was lost,
     /// or has been rolled back, and stays.
     fn outlasts_loss(&self, plan: &Plan) -> bool {
-        let is_known = matches!(self.phase, Phase::Ready) && !self.has_pins();
+        let is_known = matches!(self.phase, Phase::Ready) && !self.has_pins() && !self.held_at_rest;
         let is_told = plan.in_cluster && plan.is_transaction_mode() && !plan.has_nodes();
         let is_whole = |(_, body): &Message| body.len() < WHOLE_BYTES;
         let are_whole = self.sent.iter().chain(&self.current).all(is_whole);
