@@ -241,6 +241,14 @@ impl Engine {
         Some(Asked::Sent(cancel))
     }
 
+    /// Cancels what Sluice itself has asked of a server that is about to be given up: PostgreSQL does not look at a
+    /// connection while it waits for something else, so its process would stay for as long as that takes.
+    pub(super) fn cancel_own(&mut self, now: Time, id: ServerId, io: &mut impl Io) {
+        if let Some(cancel) = self.new_cancel(id, now) {
+            self.start_cancel(now, cancel, io);
+        }
+    }
+
     /// A CancelRequest that nothing is sent of yet. Its server goes to nobody else from now on.
     fn new_cancel(&mut self, id: ServerId, due: Time) -> Option<CancelId> {
         let server = self.servers.get_mut(id)?;

@@ -101,7 +101,9 @@ impl Engine {
     pub(super) fn asked_overdue(&mut self, now: Time, (client, id): (ClientId, ServerId), io: &mut impl Io) {
         let Some(server) = self.servers.get_mut(id) else { return };
         server.asked_until = None;
-        if !server.exchange.replies().are_for_settings() {
+        let is_for_settings = server.exchange.replies().are_for_settings();
+        self.cancel_own(now, id, io);
+        if !is_for_settings {
             if !self.lose_standby(now, (client, id), io) {
                 self.refuse_client(now, client, &no_answer(), io);
             }
@@ -112,7 +114,7 @@ impl Engine {
         if !has_run && self.try_again(client, TRIES_MAX) {
             self.replace_server(now, client, io);
         } else {
-            self.refuse_client(now, client, &held_up(), io);
+            self.refuse_client(now, client, &held_up(has_run), io);
         }
     }
 
@@ -190,10 +192,15 @@ impl Engine {
     }
 }
 
-/// The error of a client whose settings no server has put in place in time.
-fn held_up() -> ErrorResponse {
+/// The error of a client whose settings no server has put in place in time, or not the one where something of the
+/// client's has run.
+fn held_up(has_run: bool) -> ErrorResponse {
+    let hint = match has_run {
+        true => "What the session held there is gone; connect again.",
+        false => "Nothing has run there; connect again.",
+    };
     let error = "the server has not put the session's settings in place in time";
-    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error).hint("Nothing has run there; connect again.")
+    ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error).hint(hint)
 }
 
 /// Whether the same may succeed a moment later.

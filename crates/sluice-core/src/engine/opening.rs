@@ -250,12 +250,17 @@ fn other_role(server: &Server) -> ErrorResponse {
 /// Those for whom trying again soon would end the same way: a wrong name or password, a database that admits nobody
 /// (55000), a setting that can't be (22, 25, 55P02); not a server that restarts or is full.
 fn lasts(error: &ErrorResponse, server: &Server) -> Lasts {
-    if *error.code == *sqlstate::INVALID_PASSWORD && server.pool.upstream.password.is_none() {
-        // It is one of the role's former ones, which it was right to have logged in with, and somebody may have shown the
-        // one of now since.
+    let is_by_clients = server.pool.upstream.password.is_none();
+    if is_by_clients && error.code.starts_with("28") {
         let changes = server.pool.login().changes();
-        let is_latest = matches!(server.role, Role::Opening { secret, .. } if secret == changes);
-        return if is_latest { Lasts::ForLogIns } else { Lasts::ForNobody };
+        if !matches!(server.role, Role::Opening { secret, .. } if secret == changes) {
+            // A client has shown something else since.
+            return Lasts::ForNobody;
+        }
+    }
+    if is_by_clients && *error.code == *sqlstate::INVALID_PASSWORD {
+        // It is one of the role's former ones, which it was right to have logged in with.
+        return Lasts::ForLogIns;
     }
     let is_lasting = ["22", "25", "28", "3D", "42", "0A", "55000", "55P02"].iter().any(|it| error.code.starts_with(it));
     if is_lasting { Lasts::ForAll } else { Lasts::ForNobody }

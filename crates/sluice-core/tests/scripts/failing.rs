@@ -243,6 +243,18 @@ fn settings_that_are_always_cancelled_are_given_up() {
 }
 
 #[test]
+fn a_server_that_puts_no_settings_in_place_in_time_is_cancelled_and_replaced() {
+    let (mut table, client, server) = resetting();
+    table.passes(Duration::from_secs(11));
+    assert!(table.is_closed(server));
+    assert_eq!(table.cancels(), 1, "its process waits on");
+    let another = table.connects()[0];
+    assert_eq!(table.hears(another), "Q(SELECT 1)");
+    table.says(another, &answers("C(SELECT 1) Z(I)"));
+    assert_eq!(table.hears(client), "C(SELECT 1) Z(I)");
+}
+
+#[test]
 fn a_probe_that_was_cancelled_is_taken_again() {
     let (mut table, client, server) = seated(one());
     table.says(client, &query("SELECT f()"));
