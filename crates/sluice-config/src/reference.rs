@@ -59,7 +59,7 @@ With [`[admin]`](#admin), `psql -h … -p … -U … pgbouncer` talks to the poo
 | `WAIT_CLOSE [db]` | answers when all servers of a database, or of all, are closed that a `RECONNECT` or a reload has called in. It may take until the clients leave that keep them. A cancel ends the wait, and nothing else |
 | `HOLD cluster [wait [all]]` | the clients of a cluster are held before its primary changes: transactions finish, others wait. Answers when none is open; after `wait` seconds (10) with an error, and holds all the same; a cancel of the wait takes it back. Ends with another primary, with the primary's restart, or after `all` seconds (30). For [`sluice cluster`](../nodes.md#another-primary) |
 | `RELEASE cluster` | ends a hold |
-| `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open. Answers when none is left; `RESUME` ends it, and so does a cancel of the wait. For taking this process out of a balancer |
+| `DRAIN` | no new client is let in (57P03) and `/readyz` says 503; clients are disconnected (57P01) as soon as they have no transaction open; one that has sent nothing but its BEGIN has none. Answers when none is left; `RESUME` ends it, and so does a cancel of the wait. For taking this process out of a balancer |
 | `KILL db` | disconnects all clients of a database (57P01), and pauses it |
 | `SHUTDOWN` | as SIGTERM |
 

@@ -91,6 +91,8 @@ pub struct Pool {
     serverless_since: AtomicU64,
     /// Until when a statement waits for its database to be left by all, in microseconds.
     to_be_left_until: AtomicU64,
+    /// Whether it is a client of this very pool that runs that statement, on a server of it.
+    is_left_by_own: AtomicBool,
 }
 
 /// A pool that somebody uses.
@@ -139,6 +141,7 @@ impl Pool {
             placed: AtomicU64::new(0),
             serverless_since: AtomicU64::new(IN_USE),
             to_be_left_until: AtomicU64::new(0),
+            is_left_by_own: AtomicBool::new(false),
         }
     }
 
@@ -232,17 +235,19 @@ impl Pool {
     }
 
     /// Takes its idle servers out of it, if a statement waits for its database to be left, and no client of its own is
-    /// there: without a pool nobody would be connected. `None` if that is not so. `held` is how many references the
-    /// caller has.
+    /// there but the one that runs the statement: without a pool nobody would be connected. `None` if that is not so.
+    /// `held` is how many references the caller has.
     pub fn leave_database(self: &Arc<Self>, now: Time, held: usize) -> Option<Vec<ServerRef>> {
         if now.0 >= self.to_be_left_until.load(Ordering::Relaxed) {
             return None;
         }
         let mut state = self.state();
         let counts = state.counts();
+        let may_stay = u32::from(self.is_left_by_own.load(Ordering::Relaxed));
         // Each server and each client has a reference, and so has the hub.
-        let has_clients = counts.idle < counts.open || Arc::strong_count(self) > 1 + held + counts.open as usize;
-        (!has_clients).then(|| std::iter::from_fn(|| state.give_up_idle()).collect())
+        let known = 1 + held + (counts.open + may_stay) as usize;
+        let has_others = counts.open - counts.idle > may_stay || Arc::strong_count(self) > known;
+        (!has_others).then(|| std::iter::from_fn(|| state.give_up_idle()).collect())
     }
 
     /// Its servers and waiters.
@@ -485,13 +490,15 @@ impl Hub {
         }
     }
 
-    /// A statement about a database is about to run at that address, and PostgreSQL refuses it after a while if anybody
-    /// else is connected to that (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE … TEMPLATE`): pools of
-    /// it that have no client are not to be in its way.
-    pub fn leave_database(&self, now: Time, address: &Address, name: &[u8]) {
+    /// A client of that pool is about to run a statement about a database, and PostgreSQL refuses it after a while if
+    /// anybody else is connected to that (`DROP DATABASE`, `ALTER DATABASE … RENAME`, `CREATE DATABASE … TEMPLATE`): pools
+    /// of it that have no other client are not to be in its way.
+    pub fn leave_database(&self, now: Time, asker: &Pool, name: &[u8]) {
         let until = now + LEAVING_TIME;
-        let is_named = |pool: &Pool| pool.upstream.address == *address && pool.upstream.dbname.as_bytes() == name;
+        let is_named =
+            |pool: &Pool| pool.upstream.address == asker.upstream.address && pool.upstream.dbname.as_bytes() == name;
         for pool in self.pools.read().unwrap_or_else(PoisonError::into_inner).values().filter(|pool| is_named(pool)) {
+            pool.is_left_by_own.store(std::ptr::eq(&**pool, asker), Ordering::Relaxed);
             pool.to_be_left_until.store(until.0, Ordering::Relaxed);
         }
     }

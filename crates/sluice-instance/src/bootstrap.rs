@@ -266,7 +266,9 @@ fn connection(endpoint: &Endpoint, user: &str, database: &str) -> Config {
     config.application_name("sluice up").connect_timeout(CONNECT_TIME_MAX);
     // Roles that a standby needs are made before it is there, and what is missing is made again at the next start.
     const NO_WAIT: &str = "-c statement_timeout=60s -c default_transaction_read_only=off -c synchronous_commit=local";
-    config.options(&format!("{SEARCH_PATH} {NO_WAIT}"));
+    // A floor of durability would refuse that. Only a superuser may go below one.
+    let floor = if user == SUPERUSER { "-c sluice.synchronous_commit_floor=off" } else { "" };
+    config.options(&format!("{SEARCH_PATH} {NO_WAIT} {floor}"));
     config
 }
 

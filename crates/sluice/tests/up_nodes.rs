@@ -345,7 +345,9 @@ fn two_nodes_and_what_is_wrong_with_them() {
     two.ready();
     // Maintenance goes on behind a stop: whoever has begun it ends it.
     assert!(cluster(&data, &["pause"]).contains("is paused"));
-    cluster(&data, &["config", "set", "ttl=26", "postgresql.parameters.max_connections=130"]);
+    // With a floor, which Sluice's own roles are made below.
+    let floor = "postgresql.parameters.sluice.synchronous_commit_floor=on";
+    cluster(&data, &["config", "set", "ttl=26", "postgresql.parameters.max_connections=130", floor]);
     stop(two, &data);
     let mut two = Up::start(&mut up(&data, 2));
     two.line("the cluster is paused (maintenance), so Patroni starts no PostgreSQL");

@@ -1,6 +1,8 @@
 //! Facts about a client that have to be known before it can be asked to prove who it is: the system's user at its end
 //! of a Unix socket, and its user's account on the server. It waits for both, and the rules of the moment decide anew.
 
+use std::sync::Arc;
+
 use sluice_control::access::{Method, Users};
 use sluice_wire::{ErrorResponse, sqlstate};
 
@@ -149,5 +151,29 @@ impl Engine {
             }
             verdict => self.follow(now, id, wish, verdict, io),
         }
+    }
+
+    /// Refuses a client whose secret has been withdrawn while it thought about its answer.
+    pub(super) fn check_asked(&self, login: &LoginRequest) -> Result<(), ErrorResponse> {
+        let access = &self.snapshot.access;
+        let is_the_same = match &access.users {
+            _ if Arc::ptr_eq(access, &login.asked_by) => true,
+            Users::Listed(users) => {
+                access.policy == login.asked_by.policy && users.get(&login.wish.user) == login.secret.as_ref()
+            }
+            Users::LookedUp(_, listed) => {
+                let user = &login.wish.user;
+                let is_listed_as =
+                    |before: &Users| matches!(before, Users::LookedUp(_, it) if it.get(user) == listed.get(user));
+                access.looks_up_as(&login.asked_by) && is_listed_as(&login.asked_by.users)
+            }
+        };
+        if is_the_same {
+            return Ok(());
+        }
+        let error = format!("password authentication failed for user \"{}\"", login.wish.user);
+        Err(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, error)
+            .routine("auth_failed")
+            .hint("The pool's configuration has changed while you were asked. Try again."))
     }
 }

@@ -70,6 +70,12 @@ impl Engine {
             Phase::Welcome(..) | Phase::Open(_) if state.needs_probe() => {
                 send_probe(now, state, &mut self.scratch, io);
             }
+            Phase::Welcome(..) | Phase::Open(_) if end.is_some() => {
+                self.detach(now, client, server, io);
+                if let Some(error) = end {
+                    self.refuse_client(now, client, &error, io);
+                }
+            }
             Phase::Welcome(..) => {
                 // Settings alone tie nobody to a server.
                 if state.take_report().is_some() {
@@ -78,12 +84,6 @@ impl Engine {
                 note_told(now, state);
                 self.welcome_from(client, server, io);
                 self.detach(now, client, server, io);
-            }
-            Phase::Open(_) if end.is_some() => {
-                self.detach(now, client, server, io);
-                if let Some(error) = end {
-                    self.refuse_client(now, client, &error, io);
-                }
             }
             Phase::Open(session) if state.follows_statements() => {
                 session.failures = 0;

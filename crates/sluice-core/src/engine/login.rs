@@ -1,11 +1,6 @@
 //! A client from its first byte to its first ReadyForQuery.
 
-use std::sync::Arc;
-
-use sluice_control::{
-    access::{Method, Users},
-    settings::PoolMode,
-};
+use sluice_control::{access::Method, settings::PoolMode};
 use sluice_wire::{
     ErrorResponse, Frame, FrontendKind, md5,
     message::{self, AUTHENTICATION_OK, AuthenticationRequest, TransactionStatus},
@@ -291,30 +286,6 @@ impl Engine {
             .routine("auth_failed")
     }
 
-    /// Refuses a client whose secret has been withdrawn while it thought about its answer.
-    fn check_asked(&self, login: &LoginRequest) -> Result<(), ErrorResponse> {
-        let access = &self.snapshot.access;
-        let is_the_same = match &access.users {
-            _ if Arc::ptr_eq(access, &login.asked_by) => true,
-            Users::Listed(users) => {
-                access.policy == login.asked_by.policy && users.get(&login.wish.user) == login.secret.as_ref()
-            }
-            Users::LookedUp(_, listed) => {
-                let user = &login.wish.user;
-                let is_listed_as =
-                    |before: &Users| matches!(before, Users::LookedUp(_, it) if it.get(user) == listed.get(user));
-                access.looks_up_as(&login.asked_by) && is_listed_as(&login.asked_by.users)
-            }
-        };
-        if is_the_same {
-            return Ok(());
-        }
-        let error = format!("password authentication failed for user \"{}\"", login.wish.user);
-        Err(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, error)
-            .routine("auth_failed")
-            .hint("The pool's configuration has changed while you were asked. Try again."))
-    }
-
     /// The client is who it says: only now does it get a pool, so that made-up names leave nothing behind. It is let in
     /// at once if it is known what the server would report.
     pub(super) fn authenticated(
@@ -328,6 +299,8 @@ impl Engine {
         check_certificate(&login)?;
         io.send(self.clients[id].conn, &AUTHENTICATION_OK);
         self.check_role(&login)?;
+        // It may have been closed while the client thought about its answer.
+        self.check_open(&login.wish.database)?;
         self.clients[id].rule = None;
         if self.is_console(&login.wish.database) {
             return self.enter_console(id, &login.wish, io);

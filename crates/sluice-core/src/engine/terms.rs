@@ -221,7 +221,7 @@ impl<I: Io> ClientRelay<'_, I> {
         server.expect_text(effects, text);
         if effects.intersects(Effects::CATALOG) && text.windows(8).any(|word| word.eq_ignore_ascii_case(b"database")) {
             for name in sql::databases(text) {
-                self.hub.leave_database(self.now, &server.pool.upstream.address, &name);
+                self.hub.leave_database(self.now, &server.pool, &name);
             }
         }
         if let Some(customs) = customs {

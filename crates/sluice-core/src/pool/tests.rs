@@ -335,6 +335,17 @@ fn sessions_wait_where_the_pool_lacks_what_it_could_log_in_with() {
 }
 
 #[test]
+fn who_has_lost_its_server_makes_nobody_wait_longer() {
+    let mut pool = pool(1);
+    let limit = PoolSettings::default().wait_timeout;
+    pool.acquire(NOW, client(1), wants());
+    assert!(matches!(pool.acquire_again(NOW + limit / 2, client(2), wants()), Acquired::Queued(_)));
+    let refused = |pool: &mut PoolState, now| pool.expire(now).iter().map(|(client, _)| *client).collect::<Vec<_>>();
+    assert_eq!(refused(&mut pool, NOW + limit), [client(1)]);
+    assert_eq!(refused(&mut pool, NOW + limit * 3 / 2), [client(2)]);
+}
+
+#[test]
 fn an_attempt_is_made_at_once_when_somebody_has_shown_another_secret() {
     let mut pool = pool(2);
     let error = Arc::new(ErrorResponse::fatal(sqlstate::INVALID_PASSWORD, "password authentication failed"));

@@ -29,22 +29,22 @@ impl PoolState {
         let waited = |waiter: &Waiter| now.since(waiter.since.max(from));
         if let Some(why) = self.held.clone() {
             let limit = self.failover_timeout();
-            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &why));
+            refused.extend(self.refuse(|waiter| waited(waiter) >= limit, &why));
             return refused;
         }
         let mut limit = self.settings.wait_timeout;
         if let Some(error) = self.obstacle() {
             limit = self.failing_wait();
-            refused.extend(self.refuse_while(|waiter| waited(waiter) >= limit, &error));
+            refused.extend(self.refuse(|waiter| waited(waiter) >= limit, &error));
             limit = limit.max(self.settings.wait_timeout);
         }
         // A primary that comes and goes makes no wait longer than one for it and one for a server.
         let (recovered, longest) = (self.recovered_at, self.settings.failover_timeout.unwrap_or_default() + limit);
         let is_due =
             |waiter: &Waiter| now.since(waiter.since.max(from).max(recovered)) >= limit || waited(waiter) >= longest;
-        if self.waiters.front().is_some_and(is_due) {
+        if self.waiters.iter().any(is_due) {
             let error = Arc::new(self.wait_error(now));
-            refused.extend(self.refuse_while(is_due, &error));
+            refused.extend(self.refuse(is_due, &error));
         }
         refused
     }
@@ -56,12 +56,11 @@ impl PoolState {
         (self.open as usize == self.connecting.len()).then(|| failed.clone())
     }
 
-    fn refuse_while(&mut self, due: impl Fn(&Waiter) -> bool, error: &Arc<ErrorResponse>) -> Vec<Refusal> {
-        let mut refused = Vec::new();
-        while self.waiters.front().is_some_and(&due) {
-            refused.extend(self.waiters.pop().map(|waiter| (waiter.client, error.clone())));
-        }
-        refused
+    /// Refuses all who have waited long enough. They need not be the first ones: who has lost its server waits before
+    /// others, and from now on.
+    fn refuse(&mut self, is_due: impl Fn(&Waiter) -> bool, error: &Arc<ErrorResponse>) -> Vec<Refusal> {
+        let due = std::iter::from_fn(|| self.waiters.pop_where(&is_due));
+        due.map(|waiter| (waiter.client, error.clone())).collect()
     }
 
     fn wait_error(&self, now: Time) -> ErrorResponse {

@@ -39,7 +39,7 @@ impl Sequences {
     /// A client runs what may use one.
     pub fn use_by(&mut self, user: SequenceUser) {
         self.is_open |= !self.were_last_used_by(user);
-        let is_alone = matches!(self.users, Users::Nobody) || self.users == Users::This(user);
+        let is_alone = !self.are_used() || self.users == Users::This(user);
         self.users = if is_alone { Users::This(user) } else { Users::Several(user) };
     }
 
@@ -131,7 +131,10 @@ mod tests {
         assert!(sequences.are_last_used_by_another(a) && sequences.are_last_used_by_another(b));
         sequences.report(false);
         assert!(!sequences.are_used() && !sequences.are_used_by_others(a));
+        // What was none of anybody's is none of others'.
+        sequences.use_by(b);
         sequences.report(true);
+        assert!(!sequences.are_used_by_others(b) && sequences.are_used_by_others(a));
         sequences.forget();
         sequences.use_by(a);
         assert!(sequences.are_used() && !sequences.are_used_by_others(a));

@@ -19,7 +19,7 @@ use sluice_wire::{
 
 use crate::{
     one,
-    table::{Table, answers, query},
+    table::{Side, Table, answers, query},
 };
 
 /// Files that are in no folder.
@@ -43,7 +43,7 @@ pub(crate) fn rules(text: &str, maps: &str) -> Arc<AccessRules> {
 }
 
 /// A table that goes by these rules and maps, where users are looked up.
-fn ruled(text: &str, maps: &str) -> Table {
+pub(crate) fn ruled(text: &str, maps: &str) -> Table {
     let mut table = Table::new(one());
     table.changes(|configuration| {
         configuration.access.policy = Policy::Rules(rules(text, maps));
@@ -269,18 +269,24 @@ fn rules_count_the_servers_roles_of_those_who_are_listed() {
     assert!(!table.is_closed(client));
 }
 
+/// A client that is asked for its password, and its answer.
+pub(crate) fn asked(table: &mut Table, password: &str) -> (Side, Vec<u8>) {
+    let client = table.stranger("app");
+    table.finds(Ok(Account { secret: Some(Secret::Plain(password.to_owned())), ..member_of(&["app"]) }));
+    let asked = table.take(client);
+    let salt = asked[asked.len() - 4..].try_into().expect("four bytes");
+    let answer = md5::answer(&md5::hash_password("app", password), salt);
+    let mut message = Vec::new();
+    framed(&mut message, FrontendKind::Password, |out| put_cstr(out, answer.as_bytes()));
+    (client, message)
+}
+
 #[test]
 fn an_attempt_with_a_former_password_refuses_nobody_who_has_shown_the_one_of_now() {
     let mut table = ruled("local all all md5", "");
     let shows = |table: &mut Table, password: &str| {
-        let client = table.stranger("app");
-        table.finds(Ok(Account { secret: Some(Secret::Plain(password.to_owned())), ..member_of(&["app"]) }));
-        let asked = table.take(client);
-        let salt = asked[asked.len() - 4..].try_into().expect("four bytes");
-        let answer = md5::answer(&md5::hash_password("app", password), salt);
-        let mut message = Vec::new();
-        framed(&mut message, FrontendKind::Password, |out| put_cstr(out, answer.as_bytes()));
-        table.says(client, &message);
+        let (client, answer) = asked(table, password);
+        table.says(client, &answer);
         client
     };
     let session = shows(&mut table, "former");

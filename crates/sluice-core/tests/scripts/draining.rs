@@ -3,8 +3,9 @@
 use sluice_core::mail::Mail;
 
 use crate::{
+    accounts::{asked, ruled},
     one, seated,
-    table::{answers, query},
+    table::{Table, answers, query},
 };
 
 #[test]
@@ -32,6 +33,26 @@ fn clients_of_a_drained_pool_end_their_transactions_and_leave() {
     assert_eq!(table.hears(waiting), "C(SELECT 1) Z(I) E(57P01)");
     table.hub().set_draining(false);
     table.client();
+}
+
+#[test]
+fn a_drained_pool_lets_nobody_in_who_was_logging_in() {
+    // One waits for a server, whose report it has to be told, and another one for nothing but its own answer.
+    let mut table = Table::new(one());
+    let waiting = table.stranger("app");
+    table.hub().set_draining(true);
+    table.is_told(Mail::Drain);
+    table.connects();
+    let heard = table.hears(waiting);
+    assert!(heard.ends_with("E(57P01)") && !heard.contains('Z'), "{heard}");
+    table.hub().set_draining(false);
+    let mut table = ruled("local all all md5", "");
+    let (client, answer) = asked(&mut table, "secret");
+    table.hub().set_draining(true);
+    table.is_told(Mail::Drain);
+    table.says(client, &answer);
+    let heard = table.hears(client);
+    assert!(heard.ends_with("E(57P03)") && !heard.contains('Z'), "{heard}");
 }
 
 #[test]

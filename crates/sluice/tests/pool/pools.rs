@@ -26,6 +26,7 @@ matrix!(transaction:
     workers_share_servers,
     a_slow_reader_holds_its_own_server_only,
     figures_are_in_the_log,
+    a_database_can_be_copied_by_its_only_client,
     a_database_can_be_dropped_when_its_clients_have_gone,
 );
 
@@ -512,4 +513,29 @@ fn a_database_can_be_dropped_when_its_clients_have_gone(case: Case) {
     client.simple_query("SELECT 1").unwrap();
     client.close().unwrap();
     owner.simple_query(&drop).unwrap();
+}
+
+fn a_database_can_be_copied_by_its_only_client(case: Case) {
+    let database = database(case);
+    let maker = format!("{}_maker", database.name);
+    let copy = format!("{}_copy", database.name);
+    database.server.execute(&format!(
+        "CREATE ROLE {maker} LOGIN CREATEDB IN ROLE trusted; ALTER DATABASE {} OWNER TO {maker}",
+        database.name
+    ));
+    let pool = config(case).start();
+    let [mut owner, mut other] = [(); 2].map(|()| pool.connect(&maker, None, &database.name).unwrap());
+    // Two servers.
+    for client in [&mut owner, &mut other] {
+        client.batch_execute("BEGIN; SELECT 1").unwrap();
+    }
+    for client in [&mut owner, &mut other] {
+        client.batch_execute("COMMIT").unwrap();
+    }
+    let create = format!("CREATE DATABASE {copy} TEMPLATE {}", database.name);
+    assert_eq!(owner.simple_query(&create).unwrap_err().code().unwrap().code(), "55006", "another client is connected");
+    other.batch_execute("SELECT 1").unwrap();
+    other.close().unwrap();
+    owner.simple_query(&create).unwrap();
+    database.server.execute(&format!("DROP DATABASE {copy}"));
 }
