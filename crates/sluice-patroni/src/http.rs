@@ -188,7 +188,8 @@ impl Question<'_> {
         format!("{head}\r\n{body}").into_bytes()
     }
 
-    /// Connects to whichever of its addresses answers first, in their order.
+    /// Connects to the first of its addresses that answers, in their order. Each has its part of the time: behind one that
+    /// is silent there is some left for the others, and for the answer.
     fn connect(&self, deadline: Instant) -> Result<TcpStream, AskError> {
         let Rest { host, port, .. } = self.rest;
         let addresses: Vec<SocketAddr> = match self.addresses {
@@ -196,8 +197,8 @@ impl Question<'_> {
             known => known.iter().map(|ip| SocketAddr::new(*ip, *port)).collect(),
         };
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, left(deadline)?) {
+        for (address, behind) in addresses.iter().zip((0..addresses.len() as u32).rev()) {
+            match TcpStream::connect_timeout(address, part(left(deadline)?, behind)) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
@@ -210,6 +211,11 @@ impl Question<'_> {
 fn left(deadline: Instant) -> Result<Duration, AskError> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(AskError::Io(ErrorKind::TimedOut.into())) } else { Ok(left.max(WAIT_MIN)) }
+}
+
+/// The time of an address behind which there are others.
+fn part(left: Duration, behind: u32) -> Duration {
+    if behind == 0 { left } else { (left / (behind + 2)).max(WAIT_MIN) }
 }
 
 /// A connection each of whose steps has to be over by a deadline.
@@ -303,7 +309,10 @@ mod tests {
 
     /// Somebody who hears one question, says something, and leaves or stays.
     fn member(says: &'static str, stays: bool) -> (Rest, thread::JoinHandle<String>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        member_at(TcpListener::bind("127.0.0.1:0").unwrap(), says, stays)
+    }
+
+    fn member_at(listener: TcpListener, says: &'static str, stays: bool) -> (Rest, thread::JoinHandle<String>) {
         let port = listener.local_addr().unwrap().port();
         let thread = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -340,6 +349,23 @@ mod tests {
         let error = ask(&rest, Duration::from_millis(300)).unwrap_err();
         assert!(matches!(error, AskError::Silent(_)), "{error}");
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_silent_address_leaves_time_for_the_next_one() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap();
+        // Once as many wait as may, the system takes no more.
+        let waiting: Vec<_> =
+            (0..).map_while(|_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()).collect();
+        let other = TcpListener::bind(("127.0.0.2", address.port())).unwrap();
+        let (rest, thread) = member_at(other, "HTTP/1.0 200 OK\r\n\r\n{}", false);
+        let addresses = ["127.0.0.1", "127.0.0.2"].map(|address| address.parse().unwrap());
+        let time_max = Duration::from_secs(2);
+        let question = Question { rest: &rest, addresses: &addresses, tls: None, credentials: None, time_max };
+        assert_eq!(question.get("/cluster").unwrap().text(), "{}");
+        thread.join().unwrap();
+        drop(waiting);
     }
 
     #[test]
