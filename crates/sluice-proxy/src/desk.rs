@@ -28,7 +28,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::mailbox::{Mailboxes, Parcel};
+use crate::{
+    accepted::accepted,
+    mailbox::{Mailboxes, Parcel},
+};
 
 /// The worker that stands for the desk where mail says who asks: there are never that many.
 pub(crate) const DESK: u16 = u16::MAX;
@@ -70,7 +73,7 @@ impl Desk {
         let room = Arc::new(Semaphore::new(REQUESTS_MAX));
         loop {
             let Ok(permit) = room.clone().acquire_owned().await else { return Ok(()) };
-            let (stream, _) = listener.accept().await?;
+            let (stream, _) = accepted(|| listener.accept()).await;
             let (desk, mailboxes) = (self.clone(), mailboxes.clone());
             tokio::spawn(async move {
                 // The end of the connection is the answer, whatever it was.

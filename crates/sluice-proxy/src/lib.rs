@@ -8,6 +8,7 @@
 //!
 //! Decisions are made in `sluice-core`; what is here moves bytes and carries out what was decided.
 
+mod accepted;
 mod asked;
 mod clusters;
 mod console;

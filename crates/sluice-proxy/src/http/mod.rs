@@ -25,14 +25,13 @@ use hyper_util::rt::TokioIo;
 use sluice_core::{hub::Hub, time::Time};
 use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet, time::timeout};
 
+use crate::accepted::accepted;
+
 /// Connections at once, at most: others wait until one of them ends.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// The time that a connection has for its request and the answer.
 const CONNECTION_TIME: Duration = Duration::from_secs(5);
-
-/// The pause behind a connection that the system could not give, as where too many files are open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The things that are told.
 #[derive(Debug)]
@@ -69,10 +68,7 @@ async fn serve_at(listener: StdListener, told: Arc<Told>, room: Arc<Semaphore>) 
     let listener = TcpListener::from_std(listener)?;
     loop {
         let Ok(permit) = room.clone().acquire_owned().await else { return Ok(()) };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
+        let (stream, _) = accepted(|| listener.accept()).await;
         let told = told.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request: Request<Incoming>| {
