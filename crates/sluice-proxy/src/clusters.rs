@@ -64,6 +64,10 @@ const OTHERS_TIME: Duration = Duration::from_millis(100);
 /// The time within which all members answer, or do not count.
 const ROUND_TIME: Duration = Duration::from_secs(2);
 
+/// The time for which a fault that is not there any more counts as told: longer than that from one look at all members
+/// to the next.
+const SAID_FOR: Duration = Duration::from_secs(10);
+
 /// The interval at which the configuration is looked at for other clusters.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -115,7 +119,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
                     next_other: 0,
                     primary: None,
                     started: None,
-                    said: BTreeSet::new(),
+                    said: Said::default(),
                 };
                 (cluster.clone(), tasks.spawn(follower.run(suspicion.subscribe())))
             });
@@ -158,8 +162,7 @@ struct Follower {
     primary: Option<Member>,
     /// The time at which its postmaster was started, as it said last.
     started: Option<String>,
-    /// Faults that the log has been told of.
-    said: BTreeSet<String>,
+    said: Said,
 }
 
 impl Follower {
@@ -254,7 +257,7 @@ impl Follower {
             match members {
                 Ok(all) => self.members = all.members.iter().filter_map(|member| member.rest()).collect(),
                 Err(error) => {
-                    faults.insert(format!("{rest} can't be asked: {error}"));
+                    faults.insert(format!("{rest} can't be asked: {}", unanswered(&error)));
                     continue;
                 }
             }
@@ -314,10 +317,34 @@ impl Follower {
 
     /// Says in the log what has not been said already.
     fn say(&mut self, faults: BTreeSet<String>) {
-        for fault in faults.difference(&self.said) {
+        for fault in self.said.news(Instant::now(), faults) {
             tracing::warn!("cluster \"{}\": {fault}", self.cluster.name);
         }
-        self.said = faults;
+    }
+}
+
+/// Faults that the log has been told of, each with the time at which it was there last: some are there in every other
+/// round only, as the time for an answer changes, and are not told anew for that.
+#[derive(Debug, Default)]
+struct Said(HashMap<String, Instant>);
+
+impl Said {
+    /// Those of the faults that the log has not been told of lately.
+    fn news(&mut self, now: Instant, faults: BTreeSet<String>) -> Vec<String> {
+        self.0.retain(|_, last| now.duration_since(*last) < SAID_FOR);
+        faults.into_iter().filter(|fault| self.0.insert(fault.clone(), now).is_none()).collect()
+    }
+}
+
+/// The words for an answer that there is not. They are the same whichever time it was given.
+fn unanswered(error: &AskError) -> String {
+    match error {
+        AskError::Silent(_) => format!(
+            "no answer within {:.1} s, or {:.1} s in every other round",
+            HURRIED_ANSWER_TIME.as_secs_f64(),
+            ANSWER_TIME.as_secs_f64()
+        ),
+        error => error.to_string(),
     }
 }
 
@@ -332,7 +359,9 @@ async fn ask(
     time_max: Duration,
 ) -> Result<Found, String> {
     let own = question(resolver, &member.rest, cluster.tls.clone(), time_max, Own::ask_primary).await;
-    let own = own.map_err(|error| format!("node \"{}\" does not say that it is the primary: {error}", member.name))?;
+    let own = own.map_err(|error| {
+        format!("node \"{}\" does not say that it is the primary: {}", member.name, unanswered(&error))
+    })?;
     let (Some(timeline), Some(system)) = (own.timeline, own.system) else {
         return Err(format!("node \"{}\" holds the lock, and its PostgreSQL is {}", member.name, own.state));
     };
@@ -375,7 +404,33 @@ pub(crate) fn placed(member: &sluice_patroni::Member) -> Option<Member> {
 
 #[cfg(test)]
 mod tests {
-    use super::Turn::{self, Other, Primary};
+    use super::{
+        Turn::{Other, Primary},
+        *,
+    };
+
+    #[test]
+    fn faults_are_told_once_while_they_come_and_go() {
+        let mut said = Said::default();
+        let begin = Instant::now();
+        let mut told = |ms: u64, faults: &[&str]| {
+            let faults = faults.iter().map(|fault| (*fault).to_owned()).collect();
+            said.news(begin + Duration::from_millis(ms), faults)
+        };
+        assert_eq!(told(0, &["a is silent", "there is no primary"]), ["a is silent", "there is no primary"]);
+        for round in 1..100 {
+            let faults: &[&str] = if round % 2 == 0 { &["a is silent"] } else { &[] };
+            assert!(told(round * 200, faults).is_empty(), "{round}");
+        }
+        assert_eq!(told(20_000, &["b is silent", "there is no primary"]), ["b is silent", "there is no primary"]);
+        assert_eq!(told(40_000, &["a is silent"]), ["a is silent"]);
+    }
+
+    #[test]
+    fn silence_has_one_text_whichever_time_was_given() {
+        let [hurried, calm] = [HURRIED_ANSWER_TIME, ANSWER_TIME].map(|time| unanswered(&AskError::Silent(time)));
+        assert_eq!(hurried, calm);
+    }
 
     #[test]
     fn who_is_asked_next() {
