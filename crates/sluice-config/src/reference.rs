@@ -181,6 +181,7 @@ max_lag = \"10s\"
   statement outside of a block whose answer was lost ends its client's connection (08007), as above.
 - In session mode, and with what can't follow it (`SHOW PINS`), a client stays where it is as long as its server lives.
 - Users and secrets are looked up at the primary, so log-ins need one where `[auth.lookup]` is used.
+  Errors of the query's own refuse a log-in at once: only those that a missing primary may have caused are waited out.
 - What is committed at the primary is seen at a standby a moment later, by whoever has committed it as well, unless
   `causal_reads` says otherwise. A standby's catalogs change by replay, of which no extension tells: statements
   see that within a second.

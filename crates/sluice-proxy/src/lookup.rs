@@ -27,7 +27,7 @@ use sluice_tls::SslMode;
 use sluice_wire::{ErrorResponse, secret::Secret, sqlstate};
 use tokio::{
     net::{TcpStream, UnixStream},
-    sync::{Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{timeout, timeout_at},
 };
 use tokio_postgres::{
@@ -137,17 +137,13 @@ pub(crate) async fn answer(asker: Arc<Asker>, mut requests: mpsc::Receiver<Reque
         if !asker.hub.secrets.is_wanted(&request.user) {
             continue;
         }
-        let asker = asker.clone();
-        tokio::spawn(async move {
-            asker.answer(request).await;
-            drop(turn);
-        });
+        tokio::spawn(asker.clone().answer(request, turn));
     }
 }
 
 impl Asker {
-    async fn answer(&self, request: Request) {
-        let found = self.find(&request).await;
+    async fn answer(self: Arc<Self>, request: Request, turn: OwnedSemaphorePermit) {
+        let Some(found) = self.find(&request, turn).await else { return };
         if let Err(error) = &found {
             tracing::warn!("a user could not be looked up: {}", error.message);
         }
@@ -161,8 +157,9 @@ impl Asker {
         }
     }
 
-    /// Before a cluster it is asked again while there may be no primary: log-ins wait for one as all others do.
-    async fn find(&self, request: &Request) -> Found {
+    /// Before a cluster it is asked again while there may be no primary: log-ins wait for one as all others do. Between
+    /// two attempts others have the turn. `None`: nobody waits for the answer any more.
+    async fn find(&self, request: &Request, mut turn: OwnedSemaphorePermit) -> Option<Found> {
         let mut has_failed = false;
         loop {
             let limit = self.failover_timeout().unwrap_or(TIMEOUT);
@@ -170,16 +167,26 @@ impl Asker {
             let answer = timeout_at(ends.min(Instant::now() + TIMEOUT).into(), self.attempt(&request.user)).await;
             let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs()).into()));
             let Failure { error, is_lasting } = match answer {
-                Ok(account) => return Ok(account),
+                Ok(account) => return Some(Ok(account)),
                 Err(failure) => failure,
             };
-            if is_lasting || limit == TIMEOUT || Instant::now() + AGAIN_EVERY >= ends {
-                return Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)));
+            let turns = turn.semaphore().clone();
+            drop(turn);
+            let mut next = None;
+            if !is_lasting && limit != TIMEOUT && Instant::now() + AGAIN_EVERY < ends {
+                if !std::mem::replace(&mut has_failed, true) {
+                    tracing::warn!("a user is looked up again, for {} s at most: {error}", limit.as_secs());
+                }
+                tokio::time::sleep(AGAIN_EVERY).await;
+                next = timeout_at(ends.into(), turns.acquire_owned()).await.ok().and_then(Result::ok);
+                if !self.hub.secrets.is_wanted(&request.user) {
+                    return None;
+                }
             }
-            if !std::mem::replace(&mut has_failed, true) {
-                tracing::warn!("a user is looked up again, for {} s at most: {error}", limit.as_secs());
-            }
-            tokio::time::sleep(AGAIN_EVERY).await;
+            turn = match next {
+                Some(turn) => turn,
+                None => return Some(Err(Arc::new(ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, error)))),
+            };
         }
     }
 
@@ -210,7 +217,8 @@ impl Asker {
             return Ok(found);
         }
         let client = connect(look_up, &self.resolver).await?;
-        let found = self.ask_all(&client, look_up, user).await.map_err(|error| refused(look_up, &error))??;
+        let found = self.ask_all(&client, look_up, user).await.map_err(|error| refused(look_up, &error))?;
+        let found = found.map_err(|error| Failure { error, is_lasting: true })?;
         self.idle().keep(&access, client);
         Ok(found)
     }
@@ -253,7 +261,7 @@ impl Asker {
 /// A look-up that came to nothing.
 struct Failure {
     error: String,
-    /// Whether the server would say the same to whoever asks again.
+    /// Whether another primary would say the same.
     is_lasting: bool,
 }
 
@@ -263,18 +271,28 @@ impl From<String> for Failure {
     }
 }
 
-/// The failure of a query: a right that is missing does not come by waiting for another primary.
-fn refused(look_up: &LookUp, error: &Failed) -> Failure {
-    let is_lasting = error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
-    let mut error = describe(error);
-    if is_lasting {
+/// The failure of a query. Its own errors don't go away by waiting for another primary: whoever makes up names could have
+/// such a look-up repeated for long.
+fn refused(look_up: &LookUp, failed: &Failed) -> Failure {
+    let mut error = describe(failed);
+    if failed.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         let LookUp { user, dbname, .. } = look_up;
         error.push_str(&format!(
             "; in the database {dbname:?}, give the role {user:?} what the query needs: \
             GRANT SELECT ON pg_authid, or GRANT EXECUTE ON its function"
         ));
     }
+    let is_lasting = match failed.code() {
+        Some(code) => !is_of_a_lost_primary(code.code()),
+        None => !failed.is_closed() && !failed.source().is_some_and(|cause| cause.is::<io::Error>()),
+    };
     Failure { error, is_lasting }
+}
+
+/// Whether an error is one of those that a server gives while it ends, starts, or is a primary no longer: the classes of
+/// lost connections and of shutdowns, a write at a standby, and a query that its replay is in conflict with.
+fn is_of_a_lost_primary(code: &str) -> bool {
+    code.starts_with("08") || code.starts_with("57P") || matches!(code, "25006" | "40001")
 }
 
 /// An answer, or what is wrong with it.
@@ -480,5 +498,28 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
             Some(cause) => format!("{error}: {cause}"),
             None => error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_a_lost_primary;
+
+    #[test]
+    fn errors_that_another_primary_would_not_have() {
+        for (code, is_one) in [
+            ("57P01", true),
+            ("57P03", true),
+            ("08006", true),
+            ("25006", true),
+            ("40001", true),
+            ("P0002", false),
+            ("42501", false),
+            ("42P01", false),
+            ("57014", false),
+            ("22021", false),
+        ] {
+            assert_eq!(is_of_a_lost_primary(code), is_one, "{code}");
+        }
     }
 }

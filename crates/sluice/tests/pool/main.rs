@@ -22,6 +22,7 @@ mod hba;
 mod http;
 mod limits;
 mod login;
+mod look_ups;
 mod names;
 mod network;
 mod overload;
