@@ -64,6 +64,13 @@ const AGAIN_EVERY: Duration = Duration::from_millis(200);
 /// Look-ups under way at once, each over a connection of its own; as many connections are kept.
 const AT_ONCE: usize = 4;
 
+/// The time that a kept connection has for its answer before a fresh one is made beside it: something between may have
+/// forgotten it, and says nothing.
+const KEPT_ALONE: Duration = Duration::from_secs(1);
+
+/// The time for which a connection that nobody uses is kept: shorter than that after which firewalls forget one.
+const KEPT_MAX: Duration = Duration::from_secs(60);
+
 /// The roles of which a user is a member, itself among them, as PostgreSQL's own rules see it
 /// (`is_member_of_role_nosuper`): whatever is inherited or may be set, and a superuser of no more than others.
 const ROLES: &str = "WITH RECURSIVE member (oid) AS (\
@@ -108,14 +115,20 @@ pub(crate) struct Asker {
 pub(crate) struct Idle {
     /// The configuration that they were made by.
     by: Option<Arc<Access>>,
-    clients: Vec<Client>,
+    clients: Vec<(Client, Instant)>,
 }
 
 impl Idle {
     /// One that was made by that, if there is one.
     fn take(&mut self, access: &Arc<Access>) -> Option<Client> {
         let is_by_it = self.by.as_ref().is_some_and(|by| Arc::ptr_eq(by, access));
-        self.clients.pop().filter(|client| is_by_it && !client.is_closed())
+        let (client, last) = self.clients.pop()?;
+        if last.elapsed() > KEPT_MAX {
+            // The others were used before it.
+            self.clients.clear();
+            return None;
+        }
+        Some(client).filter(|client| is_by_it && !client.is_closed())
     }
 
     /// Keeps one; those that were made by something else go.
@@ -124,7 +137,7 @@ impl Idle {
             self.clients.clear();
             self.by = Some(access.clone());
         }
-        self.clients.push(client);
+        self.clients.push((client, Instant::now()));
     }
 }
 
@@ -208,18 +221,34 @@ impl Asker {
             let waited = timeout(RULES_TIMEOUT, self.wait_for_rules()).await;
             waited.map_err(|_| "the server's access rules are not known".to_owned())?;
         }
-        let kept = self.idle().take(&access);
-        // One that has broken since shows it on its first use; a second attempt has a fresh one.
-        if let Some(client) = kept
-            && let Ok(Ok(found)) = self.ask_all(&client, look_up, user).await
-        {
-            self.idle().keep(&access, client);
-            return Ok(found);
+        // One that has broken since shows it on its first use, or says nothing; a fresh one has its turn then.
+        let by_kept = self.ask_by_kept(&access, look_up, user);
+        tokio::pin!(by_kept);
+        match timeout(KEPT_ALONE, &mut by_kept).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => return self.ask_by_fresh(&access, look_up, user).await,
+            // The others were idle for longer.
+            Err(_) => self.idle().clients.clear(),
         }
+        tokio::select! {
+            Some(found) = &mut by_kept => Ok(found),
+            found = self.ask_by_fresh(&access, look_up, user) => found,
+        }
+    }
+
+    /// Asks by a connection that was kept. `None`: there is none, or it fails.
+    async fn ask_by_kept(&self, access: &Arc<Access>, look_up: &LookUp, user: &str) -> Option<Account> {
+        let client = self.idle().take(access)?;
+        let found = self.ask_all(&client, look_up, user).await.ok()?.ok()?;
+        self.idle().keep(access, client);
+        Some(found)
+    }
+
+    async fn ask_by_fresh(&self, access: &Arc<Access>, look_up: &LookUp, user: &str) -> Result<Account, Failure> {
         let client = connect(look_up, &self.resolver).await?;
         let found = self.ask_all(&client, look_up, user).await.map_err(|error| refused(look_up, &error))?;
         let found = found.map_err(|error| Failure { error, is_lasting: true })?;
-        self.idle().keep(&access, client);
+        self.idle().keep(access, client);
         Ok(found)
     }
 

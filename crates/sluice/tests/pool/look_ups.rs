@@ -2,7 +2,11 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpListener,
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -12,7 +16,10 @@ use sluice_wire::startup::{self, ProtocolVersion};
 
 use crate::SLUICE;
 
-matrix!(transaction: made_up_names_keep_nobody_waiting_before_a_cluster);
+matrix!(transaction:
+    made_up_names_keep_nobody_waiting_before_a_cluster,
+    kept_connections_that_were_forgotten_cost_a_moment,
+);
 
 /// Look-ups under way at once, all of them taken.
 const AT_ONCE: usize = 4;
@@ -61,6 +68,71 @@ fn made_up_names_keep_nobody_waiting_before_a_cluster(case: Case) {
         thread::sleep(Duration::from_secs(1));
         asked() == before
     });
+}
+
+fn kept_connections_that_were_forgotten_cost_a_moment(case: Case) {
+    let server = TestServer::start_with_tcp(case.version, &[]);
+    server.execute("CREATE ROLE someone LOGIN PASSWORD 'secret'");
+    let firewall = Firewall::before(server.port());
+    let pool = PoolConfig::without_databases(SLUICE, case)
+        .auth(Auth::LookUp("cache = \"1s\"".to_owned()))
+        .database_at("postgres", "127.0.0.1", firewall.port, "sslmode = \"disable\"")
+        .start();
+    let knocks: Vec<Raw> = (0..AT_ONCE).map(|number| knock(&pool, &format!("nobody{number}"))).collect();
+    log_in(&pool);
+    drop(knocks);
+    thread::sleep(Duration::from_millis(1200));
+    firewall.forget();
+    let begun = Instant::now();
+    log_in(&pool);
+    assert!(begun.elapsed() < LITTLE, "the first log-in took {:?}", begun.elapsed());
+    thread::sleep(Duration::from_millis(1200));
+    let begun = Instant::now();
+    log_in(&pool);
+    assert!(begun.elapsed() < Duration::from_secs(1), "the next one took {:?}", begun.elapsed());
+}
+
+/// Something between the pool and the server that forgets connections: what comes by one is dropped then.
+struct Firewall {
+    port: u16,
+    /// Counts how often it has forgotten those of before.
+    forgotten: Arc<AtomicU32>,
+}
+
+impl Firewall {
+    fn before(port_of_server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, forgotten) = (listener.local_addr().unwrap().port(), Arc::<AtomicU32>::default());
+        let known = forgotten.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", port_of_server)).unwrap());
+                let begun = known.load(Ordering::SeqCst);
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (from, to, known) = (from.try_clone().unwrap(), to.try_clone().unwrap(), known.clone());
+                    thread::spawn(move || pass_on(from, to, || known.load(Ordering::SeqCst) == begun));
+                }
+            }
+        });
+        Self { port, forgotten }
+    }
+
+    fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, is_known: impl Fn() -> bool) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if is_known() && to.write_all(&bytes[..count]).is_err() {
+            return;
+        }
+    }
+    if is_known() {
+        // It may be closed already.
+        let _ = to.shutdown(Shutdown::Both);
+    }
 }
 
 fn log_in(pool: &TestPool) {
