@@ -145,6 +145,15 @@ pub fn unit_names(dimension: Dimension) -> Vec<&'static str> {
     table.iter().rev().map(|(name, _)| *name).collect()
 }
 
+/// A number with the unit that it was meant to have, which has other letters as to their case: `64mb` is `64MB`.
+pub fn respelled(text: &str) -> Option<String> {
+    let text = text.trim();
+    let (number, own) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let mut all = BYTES.iter().chain(&TIMES).map(|(name, _)| *name);
+    let unit = all.find(|name| name.eq_ignore_ascii_case(own)).filter(|name| *name != own)?;
+    Quantity::parse(number, Unit::PLAIN).map(|_| format!("{number}{unit}"))
+}
+
 /// A size of so many bytes.
 impl From<u64> for Quantity {
     fn from(bytes: u64) -> Self {
@@ -172,6 +181,22 @@ pub fn readable_bytes(bytes: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_in_another_case() {
+        for (text, meant) in [
+            ("64mb", Some("64MB")),
+            ("1.5 gB", Some("1.5 GB")),
+            ("8KB", Some("8kB")),
+            ("5Min", Some("5min")),
+            ("64MB", None),
+            ("64", None),
+            ("64xb", None),
+            ("mb", None),
+        ] {
+            assert_eq!(respelled(text).as_deref(), meant, "{text}");
+        }
+    }
 
     #[test]
     fn read_and_printed_as_postgresql_does() {

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anyhow::{Result, bail};
-use sluice_units::{Quantity, Unit};
+use sluice_units::{Quantity, Unit, respelled};
 
 /// A setting a line; the file's head says what is in it.
 const TABLE: &str = include_str!("parameters.txt");
@@ -69,7 +69,11 @@ pub(super) fn check(name: &str, value: &str, version: u32) -> Result<()> {
         |line: &Line<'_>| line.name == lower && version >= line.first && line.till.is_none_or(|till| version < till);
     match TABLE.lines().filter_map(line).find(is_it) {
         Some(line) if line.values.takes(value.trim()) => Ok(()),
-        Some(line) => bail!("{name}={value} is not a value that Patroni accepts\nallowed is {}", line.values),
+        Some(line) => {
+            let meant = respelled(value).filter(|meant| line.values.takes(meant));
+            let meant = meant.map_or_else(String::new, |meant| format!("; as a unit's case counts, write {meant}"));
+            bail!("{name}={value} is not a value that Patroni accepts\nallowed is {}{meant}", line.values)
+        }
         None if major > NEWEST => Ok(()),
         None => bail!(
             "{name} is no setting of PostgreSQL {major}: Patroni would leave it out\nan extension's setting is written \
@@ -191,6 +195,7 @@ mod tests {
             ("shared_buffers", "-5", "from 128kB to 8589934584kB"),
             ("shared_buffers", "64kB", "a whole number of 8kB, or one with its unit, from 128kB"),
             ("work_mem", "64XB", "a whole number of kB"),
+            ("work_mem", "64mb", "to 2147483647kB; as a unit's case counts, write 64MB"),
             ("work_mem", "64s", "a whole number of kB"),
             ("work_mem", "-5MB", "a whole number of kB"),
             ("max_parallel_workers", "4MB", "a whole number from 0 to 1024"),

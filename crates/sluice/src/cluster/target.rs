@@ -524,7 +524,7 @@ struct Fault {
 fn unheard(faults: &[Fault]) -> anyhow::Error {
     let words: Vec<_> = faults.iter().map(|fault| &*fault.words).collect();
     let late = match faults.iter().any(|fault| fault.is_silent) {
-        true => ". One that runs answers late where etcd does not answer it: etcd may have no majority",
+        true => " One that runs answers late where etcd does not answer it: etcd may have no majority",
         false => "",
     };
     anyhow!(

@@ -4,6 +4,7 @@
 //! after: of four, three have to run.
 
 use std::{
+    io,
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -158,10 +159,11 @@ fn addresses(urls: &[String]) -> impl Iterator<Item = SocketAddr> {
 ///
 /// There is none of that name, its host answers, or the members can't change their number now.
 pub fn remove(config: &NodeConfig, name: &str, force: bool) -> Result<(), ClusterError> {
-    let addresses = config.members.iter().map(|member| member.etcd_client).collect();
-    let etcd = etcd_client(addresses, &certificates::given(config))?;
+    certificates::check(config)?;
+    let addresses: Vec<SocketAddr> = config.members.iter().map(|member| member.etcd_client).collect();
+    let etcd = etcd_client(addresses.clone(), &certificates::given(config))?;
     let bad = |why: String| ClusterError::BadFile { path: config.file.clone(), why };
-    let members = etcd.members().map_err(|error| bad(format!("no member of etcd answers: {error}")))?;
+    let members = etcd.members().map_err(|error| bad(unanswered(&addresses, &certificates::given(config), &error)))?;
     let Some(member) = find(&members, name, config) else {
         let names: Vec<String> = members.iter().map(title).collect();
         return Err(bad(format!("etcd has no member {name}; its members are {}", names.join(", "))));
@@ -176,6 +178,18 @@ pub fn remove(config: &NodeConfig, name: &str, force: bool) -> Result<(), Cluste
     etcd.remove_member(member.id).map_err(|error| {
         bad(format!("etcd does not let go of {name}: {error}\na majority of the members has to run: see its logs"))
     })
+}
+
+/// Words for an etcd of which no member answers.
+fn unanswered(addresses: &[SocketAddr], tls: &TlsFiles, error: &io::Error) -> String {
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    format!(
+        "no member of etcd answers at {}: {error}\na majority has to run (sluice node on those hosts), with certificates by an \
+         authority in {}, as {} is",
+        addresses.join(", "),
+        tls.ca.display(),
+        tls.cert.display()
+    )
 }
 
 /// The member of that name. One that was never started has none to etcd, and is found by its address.
@@ -226,6 +240,14 @@ mod tests {
             client_urls: if name.is_empty() { Vec::new() } else { vec![format!("https://10.0.0.{host}:2379")] },
             is_learner: false,
         }
+    }
+
+    #[test]
+    fn an_etcd_that_does_not_answer_is_named_with_its_remedy() {
+        let known: Vec<_> = config().members.iter().map(|member| member.etcd_client).collect();
+        let said = unanswered(&known, &certificates::given(&config()), &io::Error::other("BadSignature"));
+        assert!(said.starts_with("no member of etcd answers at 10.0.0.1:2379, 10.0.0.2:2379, 10.0.0.3:2379: BadSig"));
+        assert!(said.ends_with("authority in /etc/sluice/ca.crt, as /etc/sluice/a.crt is"), "{said}");
     }
 
     #[test]
