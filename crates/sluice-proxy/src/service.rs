@@ -193,6 +193,7 @@ impl Service {
             is_shutting_down: AtomicBool::new(false),
             suspicion: suspicion.clone(),
             hold_lengths: Mutex::default(),
+            waits: console::Waits::default(),
         });
         let is_stopping = Arc::<AtomicBool>::default();
         let told = Told { hub: hub.clone(), epoch, is_stopping: is_stopping.clone() };

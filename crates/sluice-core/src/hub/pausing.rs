@@ -35,21 +35,39 @@ impl Paused {
 impl Hub {
     /// Has a database's pools give out no servers from now on, or all pools.
     pub fn pause(&self, now: Time, database: Option<&str>) -> CalledIn {
-        self.set_paused(now, database, true);
+        self.change_paused(now, |paused| match database {
+            None => paused.all = true,
+            Some(name) => _ = paused.databases.insert(name.to_owned()),
+        });
         call_in(now, self.pools_of(database))
     }
 
-    /// Has them do so again; `false` where that one was not paused by its name, or none at all was.
+    /// Has them do so again, and where all are meant, also those that were paused by their names. `false` where that one was
+    /// not paused by its name, or all are; or none at all was.
     pub fn resume(&self, now: Time, database: Option<&str>) -> bool {
-        self.set_paused(now, database, false)
+        self.change_paused(now, |paused| match database {
+            None => {
+                let before = std::mem::take(paused);
+                before.all || !before.databases.is_empty()
+            }
+            Some(name) => !paused.all && paused.databases.remove(name),
+        })
     }
 
-    /// Whether the paused pools among those have servers yet; so may pools that a reload has taken away.
-    pub fn have_servers_though_paused(&self, database: Option<&str>) -> bool {
+    /// Undoes one [`pause`](Self::pause), and no other one.
+    pub fn take_back_pause(&self, now: Time, database: Option<&str>) {
+        self.change_paused(now, |paused| match database {
+            None => paused.all = false,
+            Some(name) => _ = paused.databases.remove(name),
+        });
+    }
+
+    /// Whether those pools have servers yet; so may pools that a reload has taken away.
+    pub fn have_servers(&self, database: Option<&str>) -> bool {
         let mut pools = self.pools_of(database);
         let is_meant = |pool: &Arc<Pool>| database.is_none_or(|name| pool.database == name);
         pools.extend(lock(&self.retired).iter().filter_map(Weak::upgrade).filter(is_meant));
-        pools.iter().any(|pool| self.is_paused(&pool.database) && pool.state().counts().open > 0)
+        pools.iter().any(|pool| pool.state().counts().open > 0)
     }
 
     /// Has clients end as soon as they have no transaction open, and refuses others; or no longer. The workers are to be
@@ -108,23 +126,15 @@ impl Hub {
         lock(&self.paused).databases.iter().cloned().collect()
     }
 
-    /// Returns whether it, or anything where all are meant, was paused before.
-    fn set_paused(&self, now: Time, database: Option<&str>, paused: bool) -> bool {
+    fn change_paused<T>(&self, now: Time, change: impl FnOnce(&mut Paused) -> T) -> T {
         // None is made in between.
         let pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        let mut all = lock(&self.paused);
-        let was_paused = match database {
-            None => {
-                let before = std::mem::replace(&mut *all, Paused { all: paused, databases: BTreeSet::new() });
-                before.all || !before.databases.is_empty()
-            }
-            Some(name) if paused => !all.databases.insert(name.to_owned()),
-            Some(name) => all.databases.remove(name),
-        };
-        for pool in pools.values().filter(|pool| database.is_none_or(|name| pool.database == name)) {
-            pool.state().set_paused(now, all.are_paused(&pool.database));
+        let mut paused = lock(&self.paused);
+        let done = change(&mut paused);
+        for pool in pools.values() {
+            pool.state().set_paused(now, paused.are_paused(&pool.database));
         }
-        was_paused
+        done
     }
 
     fn pools_of(&self, database: Option<&str>) -> Vec<Arc<Pool>> {

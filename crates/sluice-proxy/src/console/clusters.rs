@@ -9,19 +9,23 @@ use std::{
 
 use sluice_control::{address::Address, cluster::Standing, settings::PoolMode};
 use sluice_core::{
-    hub::{Held, Pool},
+    hub::{Held, Hub, Pool},
     ids::ServerRef,
     listing::ListedServer,
 };
 use sluice_wire::{ErrorResponse, sqlstate};
 
-use super::{Cancel, Console, LOOKS_EVERY, rows::Table, tables::host_and_port};
+use super::{Cancel, Console, LOOKS_EVERY, rows::Table, tables::host_and_port, waits::Setting};
 
 /// The time for which transactions may go on where nobody says otherwise.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 
-/// The time for which clients are held at most where nobody says otherwise: whoever asks may die.
-pub(super) const LONGEST: Duration = Duration::from_secs(30);
+/// The time for which clients are held at most where nobody says otherwise, if transactions have [`WAIT`]: whoever asks may
+/// die.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The time that a hold goes on behind the one for transactions, where nobody says otherwise: another primary comes then.
+const BEHIND: Duration = Duration::from_secs(20);
 
 /// The interval at which it is looked whether a hold is over.
 const ENDS_EVERY: Duration = Duration::from_millis(5);
@@ -29,18 +33,25 @@ const ENDS_EVERY: Duration = Duration::from_millis(5);
 /// The lengths of the last holds, by clusters.
 pub(super) type Lengths = BTreeMap<Arc<str>, Duration>;
 
+/// The time for which clients are held at most where only the one for transactions is given.
+pub(super) fn longest(wait: Duration) -> Duration {
+    LONGEST.max(wait + BEHIND)
+}
+
 impl Console {
-    /// Holds the clients of a cluster, and waits until none is in a transaction.
+    /// Holds the clients of a cluster, and waits until none is in a transaction. An error, unless that is so, or the hold has
+    /// done what it was for.
     pub(super) async fn hold(
         self: &Arc<Self>,
         cluster: &str,
         (wait, longest): (Duration, Duration),
         cancel: &Cancel,
     ) -> Result<(), ErrorResponse> {
-        let deadline = Instant::now() + wait;
         let standing = self.standing(cluster)?;
         let name = standing.cluster.name.clone();
+        let setting = Setting::Hold(name.clone());
         let is_new = self.hub.hold_of(&name).is_none();
+        self.waits.join(&setting, !is_new);
         let now = self.now();
         self.mailboxes.call_in(self.hub.hold(now, &name, now + longest));
         self.suspicion.raise();
@@ -50,29 +61,41 @@ impl Console {
             let name = name.clone();
             tokio::spawn(async move { console.until_hold_ends(name).await });
         }
+        let waited = cancel.or(self.until_at_rest(&standing, wait)).await;
+        if matches!(waited, Ok(Ok(Waited::AtRest | Waited::InVain(_)))) {
+            self.waits.keep(&setting);
+        }
+        let is_nobodys = self.waits.leave(&setting);
+        match waited {
+            Ok(waited) => waited?.answer(&name, wait),
+            Err(cancelled) if is_nobodys => {
+                self.hub.end_hold(&name, Held::Released);
+                Err(cancelled.error("Clients go on: the HOLD is taken back."))
+            }
+            Err(cancelled) => Err(cancelled.error("Another HOLD goes on: RELEASE ends it.")),
+        }
+    }
+
+    /// Waits until no transaction is open in a cluster whose clients are held, for so long at most.
+    async fn until_at_rest(&self, standing: &Standing, wait: Duration) -> Result<Waited, ErrorResponse> {
+        let deadline = Instant::now() + wait;
+        let name = &standing.cluster.name;
+        let since = |hub: &Hub| hub.hold_of(name).map(|hold| hold.since);
+        let ours = since(&self.hub);
         let mut rested = HashSet::new();
         loop {
-            let open = self.open_transactions(&standing, &mut rested).await?;
-            if open == 0 || self.hub.hold_of(&name).is_none() {
-                return Ok(());
+            let open = self.open_transactions(standing, &mut rested).await?;
+            // Behind the look: what is at rest counts only where it stays so.
+            if ours.is_none() || since(&self.hub) != ours {
+                return Ok(Waited::Ended(self.hub.last_hold_of(name), open));
+            }
+            if open == 0 {
+                return Ok(Waited::AtRest);
             }
             if Instant::now() >= deadline {
-                let (open, have) = match open {
-                    1 => ("a transaction".to_owned(), "has"),
-                    open => (format!("{open} transactions"), "have"),
-                };
-                let seconds = wait.as_secs_f64();
-                let error = format!("{open} of clients of cluster \"{name}\" {have} not ended within {seconds} s");
-                let error = ErrorResponse::error(sqlstate::LOCK_NOT_AVAILABLE, error);
-                return Err(error.hint("Clients are still held: HOLD again waits on, and RELEASE ends it."));
+                return Ok(Waited::InVain(open));
             }
-            cancel.or(tokio::time::sleep(LOOKS_EVERY)).await.map_err(|cancelled| match is_new {
-                true => {
-                    self.hub.end_hold(&name, Held::Released);
-                    cancelled.error("Clients go on: the HOLD is taken back.")
-                }
-                false => cancelled.error("The HOLD of before goes on: RELEASE ends it."),
-            })?;
+            tokio::time::sleep(LOOKS_EVERY).await;
         }
     }
 
@@ -182,6 +205,52 @@ impl Console {
             ]);
         }
         Ok(table)
+    }
+}
+
+/// The end of a wait for transactions, with the number of those that are still open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    /// None is.
+    AtRest,
+    /// They have had their time, and clients are still held.
+    InVain(usize),
+    /// Clients are not held any longer, which may be what the hold was for.
+    Ended(Option<Held>, usize),
+}
+
+impl Waited {
+    fn answer(self, cluster: &str, wait: Duration) -> Result<(), ErrorResponse> {
+        match self {
+            Self::AtRest | Self::Ended(Some(Held::Changed | Held::Restarted), _) => Ok(()),
+            Self::InVain(open) => {
+                let (open, have) = match open {
+                    1 => ("a transaction".to_owned(), "has"),
+                    open => (format!("{open} transactions"), "have"),
+                };
+                let seconds = wait.as_secs_f64();
+                let error = format!("{open} of clients of cluster \"{cluster}\" {have} not ended within {seconds} s");
+                let error = ErrorResponse::error(sqlstate::LOCK_NOT_AVAILABLE, error);
+                Err(error.hint("Clients are still held: HOLD again waits on, and RELEASE ends it."))
+            }
+            Self::Ended(how, open) => {
+                let open = match open {
+                    0 => "no transaction is open".to_owned(),
+                    1 => "a transaction is still open".to_owned(),
+                    open => format!("{open} transactions are still open"),
+                };
+                let (why, hint) = match how {
+                    Some(Held::Expired) => (
+                        "the hold's time was over",
+                        "Give HOLD more time in all than transactions have: the first number is that of their seconds, the \
+                         second one that of all.",
+                    ),
+                    _ => ("another session has ended the hold", "HOLD again, once nobody needs clients to go on."),
+                };
+                let error = format!("the clients of cluster \"{cluster}\" are held no longer: {why}, and {open}");
+                Err(ErrorResponse::error(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE, error).hint(hint))
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use sluice_wire::{
     sqlstate,
 };
 
-use super::clusters::{LONGEST, WAIT};
+use super::clusters::{WAIT, longest};
 
 /// The longest time that a command may name.
 const TIME_MAX: Duration = Duration::from_secs(3600);
@@ -138,7 +138,7 @@ impl Command {
             (Some("wait_close"), _, None) => Some(Self::WaitClose(database)),
             (Some("drain"), None, None) => Some(Self::Drain),
             (Some("hold"), Some(_), _) => {
-                let times = time(more, WAIT).zip(time(fourth, LONGEST));
+                let times = time(more, WAIT).and_then(|wait| Some((wait, time(fourth, longest(wait))?)));
                 database.zip(times).map(|(cluster, (wait, longest))| Self::Hold(cluster, wait, longest))
             }
             (Some("release"), Some(_), None) => database.map(Self::Release),
@@ -311,7 +311,9 @@ mod tests {
             (Some(Command::WaitClose(None)), Some(Command::Disable("a".to_owned())))
         );
         let held = |wait, longest| Some(Command::Hold("main".to_owned(), wait, longest));
-        assert_eq!((read("hold main"), read("HOLD \"main\" 2.5;")), (held(WAIT, LONGEST), held(2500 * MS, LONGEST)));
+        assert_eq!(read("hold main"), held(WAIT, 30_000 * MS));
+        assert_eq!(read("HOLD \"main\" 2.5;"), held(2500 * MS, 30_000 * MS));
+        assert_eq!(read("HOLD main 60"), held(60_000 * MS, 80_000 * MS), "longer than transactions have");
         assert_eq!(read("HOLD main 0 60"), held(Duration::ZERO, 60_000 * MS));
         assert_eq!(read("release Main"), Some(Command::Release("Main".to_owned())));
         for text in ["hold", "hold a b", "hold a -1", "hold a 1 4000", "hold a 1 2 3", "release", "release a b"] {

@@ -9,9 +9,11 @@ mod listed;
 mod listens;
 mod names;
 mod nodes;
+mod pausing;
 mod rows;
 mod statements;
 mod tables;
+mod waits;
 
 use std::{
     sync::{
@@ -45,6 +47,8 @@ use listed::Listed;
 pub(crate) use listens::Listens;
 use rows::Table;
 use tables::Seen;
+use waits::Setting;
+pub(crate) use waits::Waits;
 
 /// The interval at which a PAUSE looks whether it is done.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
@@ -73,6 +77,8 @@ pub(crate) struct Console {
     pub(crate) suspicion: Suspicion,
     /// The lengths of the last holds.
     pub(crate) hold_lengths: Mutex<Lengths>,
+    /// The commands that wait for clients.
+    pub(crate) waits: Waits,
 }
 
 /// The figures at the ends of the last whole interval, by which averages are taken.
@@ -177,6 +183,7 @@ impl Console {
             Command::Kill(database) => {
                 self.known("kill", Some(&database))?;
                 self.mailboxes.call_in(self.hub.pause(self.now(), Some(&database)));
+                self.waits.keep(&Setting::Pause(Some(database.clone())));
                 let name: Arc<str> = database.into();
                 self.mailboxes.send_all(|| Mail::End(name.clone()));
                 message::put_command_complete(out, "KILL");
@@ -326,24 +333,6 @@ impl Console {
         }
     }
 
-    /// Pauses a database, or all, and waits until their pools have no servers any more, or are not to be left any longer.
-    async fn pause(&self, database: Option<&str>, cancel: &Cancel) -> Result<(), ErrorResponse> {
-        let was_paused = self.hub.pauses(database);
-        self.mailboxes.call_in(self.hub.pause(self.now(), database));
-        let left = async {
-            while self.hub.have_servers_though_paused(database) {
-                tokio::time::sleep(LOOKS_EVERY).await;
-            }
-        };
-        cancel.or(left).await.map_err(|cancelled| match was_paused {
-            true => cancelled.error("The PAUSE of before goes on: RESUME ends it."),
-            false => {
-                self.hub.resume(self.now(), database);
-                cancelled.error("Clients go on: the PAUSE is taken back.")
-            }
-        })
-    }
-
     /// Waits until all servers of a database, or of all, are closed that a RECONNECT or a reload has called in.
     async fn wait_close(&self, database: Option<&str>, cancel: &Cancel) -> Result<(), ErrorResponse> {
         let is_meant = |name: &str| database.is_none_or(|database| database == name);
@@ -363,25 +352,6 @@ impl Console {
         };
         let cancelled = |it: Cancelled| it.error("The servers are closed all the same, as their clients let them go.");
         cancel.or(closed).await.map_err(cancelled)?
-    }
-
-    /// Has the clients leave, and waits until none is left, or they need not leave any longer.
-    async fn drain(&self, cancel: &Cancel) -> Result<(), ErrorResponse> {
-        let was_draining = self.hub.is_draining();
-        self.hub.set_draining(true);
-        self.mailboxes.send_all(|| Mail::Drain);
-        let drained = async {
-            while self.hub.is_draining() && self.figures().pools.iter().any(|pool| pool.clients > 0) {
-                tokio::time::sleep(LOOKS_EVERY).await;
-            }
-        };
-        cancel.or(drained).await.map_err(|cancelled| match was_draining {
-            true => cancelled.error("The DRAIN of before goes on: RESUME ends it."),
-            false => {
-                self.hub.set_draining(false);
-                cancelled.error("Clients are let in again: the DRAIN is taken back.")
-            }
-        })
     }
 
     fn now(&self) -> Time {

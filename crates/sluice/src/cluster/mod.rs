@@ -41,6 +41,18 @@ use sluice_units::{Dimension, Quantity};
 
 use self::target::{Target, Where};
 
+/// The time that transactions have to end where nobody says otherwise.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The time after which clients go on where nobody says otherwise, and transactions have no longer than [`WAIT`].
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The time that is left for a switchover when transactions have had theirs.
+const BEHIND: Duration = Duration::from_secs(20);
+
+/// The longest time that the pools' consoles take with HOLD.
+const HOLD_MAX: Duration = Duration::from_secs(3600);
+
 /// A command for a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
@@ -94,13 +106,35 @@ pub(crate) struct StatusArgs {
 
 /// For how long, where clients are held.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Patience {
-    /// Time that open transactions have to end, 1h at most
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_patience)]
+pub(crate) struct PatienceArgs {
+    /// Time that open transactions have to end [default: 10s, or half of --longest where that is less]
+    #[arg(long, value_name = "TIME", value_parser = parse_patience)]
+    wait: Option<Duration>,
+    /// Time after which clients go on, whatever has happened, 1h at most [default: 30s, or 20s more than --wait]
+    #[arg(long, value_name = "TIME", value_parser = parse_patience)]
+    longest: Option<Duration>,
+}
+
+/// The times for which clients are held: the one for transactions is the shorter one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Patience {
     wait: Duration,
-    /// Time after which clients go on, whatever has happened, 1h at most
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_patience)]
     longest: Duration,
+}
+
+impl PatienceArgs {
+    fn checked(self) -> Result<Patience> {
+        let wait = self.wait.unwrap_or_else(|| WAIT.min(self.longest.unwrap_or(LONGEST) / 2));
+        let longest = self.longest.unwrap_or_else(|| LONGEST.max(wait + BEHIND).min(HOLD_MAX));
+        if longest <= wait {
+            let [wait, longest] = [wait, longest].map(|time| time.as_secs_f64());
+            bail!(
+                "clients would go on after {longest} s (--longest), when transactions have not had their {wait} s (--wait) yet\n\
+                 give a --longest that is more than --wait; the pools take 1h at most"
+            );
+        }
+        Ok(Patience { wait, longest })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -109,22 +143,36 @@ pub(crate) struct SwitchoverArgs {
     #[arg(long, value_name = "NODE")]
     to: Option<String>,
     #[command(flatten)]
-    how: Holding,
+    how: HoldingArgs,
     #[command(flatten)]
     at: Where,
 }
 
 /// The treatment of transactions that do not end in time.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Holding {
+pub(crate) struct HoldingArgs {
     #[command(flatten)]
-    patience: Patience,
+    patience: PatienceArgs,
     /// Go on though transactions are still open then: they fail with 40001; or though a subscriber would not be served
     #[arg(long)]
     force: bool,
     /// Do not hold clients first
     #[arg(long, conflicts_with = "force")]
     no_hold: bool,
+}
+
+/// The same, as it is done.
+#[derive(Debug, Clone, Copy)]
+struct Holding {
+    patience: Patience,
+    force: bool,
+    no_hold: bool,
+}
+
+impl HoldingArgs {
+    fn checked(self) -> Result<Holding> {
+        Ok(Holding { patience: self.patience.checked()?, force: self.force, no_hold: self.no_hold })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -147,7 +195,7 @@ pub(crate) struct RestartArgs {
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = parse_time_limit)]
     timeout: Duration,
     #[command(flatten)]
-    how: Holding,
+    how: HoldingArgs,
     #[command(flatten)]
     at: Where,
 }
@@ -190,7 +238,7 @@ pub(crate) enum ConfigCommand {
 #[derive(Debug, Args)]
 pub(crate) struct HoldArgs {
     #[command(flatten)]
-    patience: Patience,
+    patience: PatienceArgs,
     /// The member's data directory: then also begin the fast shutdown of its PostgreSQL that Patroni asks for next
     ///
     /// Patroni looks once a second whether PostgreSQL has ended, and clients wait for that. One that has ended before is not
@@ -206,12 +254,14 @@ pub(crate) fn cluster(command: ClusterCommand) -> Result<()> {
     match command {
         ClusterCommand::Status(StatusArgs { json, at }) => status::show(&Target::find(at)?, json),
         ClusterCommand::Switchover(SwitchoverArgs { to, how, at }) => {
+            let how = how.checked()?;
             switchover::command(&Target::find(at)?, to.as_deref(), how)
         }
         ClusterCommand::Failover(FailoverArgs { node, force, at }) => {
             failover::command(&Target::find(at)?, &node, force)
         }
         ClusterCommand::Restart(RestartArgs { pending, timeout, how, at }) => {
+            let how = how.checked()?;
             restart::rolling(&Target::find(at)?, pending, timeout, how)
         }
         ClusterCommand::Pause(PlainArgs { at }) => maintenance::pause(&Target::find(at)?, true),
@@ -228,7 +278,9 @@ pub(crate) fn cluster(command: ClusterCommand) -> Result<()> {
                 config::set(&Target::find(at)?, &settings)
             }
         },
-        ClusterCommand::Hold(HoldArgs { patience, shut_down, at }) => hold::hold(at, patience, shut_down.as_deref()),
+        ClusterCommand::Hold(HoldArgs { patience, shut_down, at }) => {
+            hold::hold(at, patience.checked()?, shut_down.as_deref())
+        }
         ClusterCommand::Release(PlainArgs { at }) => hold::release(at),
     }
 }
@@ -241,9 +293,8 @@ fn parse_time_limit(text: &str) -> Result<Duration, &'static str> {
 
 /// A time as the pools' consoles take it with HOLD.
 fn parse_patience(text: &str) -> Result<Duration, &'static str> {
-    const TIME_MAX: Duration = Duration::from_secs(3600);
     let time = parse_time_limit(text)?;
-    if time > TIME_MAX { Err("the pools take 1h at most") } else { Ok(time) }
+    if time > HOLD_MAX { Err("the pools take 1h at most") } else { Ok(time) }
 }
 
 #[cfg(test)]
@@ -256,6 +307,26 @@ mod tests {
     fn clients_are_held_for_an_hour_at_most() {
         assert_eq!(parse_patience("1h"), Ok(Duration::from_secs(3600)));
         assert_eq!(parse_patience("10h"), Err("the pools take 1h at most"));
+    }
+
+    #[test]
+    fn clients_are_held_for_longer_than_transactions_have_to_end() {
+        let checked = |wait: Option<u64>, longest: Option<u64>| {
+            let [wait, longest] = [wait, longest].map(|seconds| seconds.map(Duration::from_secs));
+            let checked = PatienceArgs { wait, longest }.checked();
+            checked.map(|it| (it.wait.as_secs_f64(), it.longest.as_secs_f64())).map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(None, None), Ok((10.0, 30.0)));
+        assert_eq!(checked(Some(0), None), Ok((0.0, 30.0)));
+        assert_eq!(checked(Some(60), None), Ok((60.0, 80.0)));
+        assert_eq!(checked(Some(3590), None), Ok((3590.0, 3600.0)));
+        assert_eq!(checked(Some(60), Some(61)), Ok((60.0, 61.0)));
+        assert_eq!(checked(None, Some(60)), Ok((10.0, 60.0)));
+        assert_eq!(checked(None, Some(5)), Ok((2.5, 5.0)));
+        for (wait, longest) in [(Some(60), Some(60)), (Some(60), Some(30)), (Some(3600), None), (None, Some(0))] {
+            let error = checked(wait, longest).unwrap_err();
+            assert!(error.contains("--longest that is more than --wait"), "{error}");
+        }
     }
 
     #[test]

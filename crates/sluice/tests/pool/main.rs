@@ -19,6 +19,7 @@ mod faults;
 mod files;
 mod gate;
 mod hba;
+mod holds;
 mod http;
 mod limits;
 mod login;
