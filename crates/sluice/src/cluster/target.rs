@@ -281,7 +281,8 @@ impl Target {
             }
             Ok(members) => Ok(members),
             Err(error) => {
-                Err(Fault { words: format!("{rest}: {error}"), is_silent: matches!(error, AskError::Silent(_)) })
+                let is_silent = matches!(error, AskError::Silent(_) | AskError::Cut);
+                Err(Fault { words: format!("{rest}: {error}"), is_silent })
             }
         }
     }
@@ -516,17 +517,16 @@ impl Target {
 #[derive(Debug, Clone)]
 struct Fault {
     words: String,
-    /// It has not answered in time.
+    /// It has not answered in time, or not to the end, as a Patroni does that waits for etcd.
     is_silent: bool,
 }
 
 /// Words for a cluster of which no member tells anything.
 fn unheard(faults: &[Fault]) -> anyhow::Error {
     let words: Vec<_> = faults.iter().map(|fault| &*fault.words).collect();
-    let late = match faults.iter().any(|fault| fault.is_silent) {
-        true => " One that runs answers late where etcd does not answer it: etcd may have no majority",
-        false => "",
-    };
+    const LATE: &str =
+        " One that runs answers late, or not at all, where etcd does not answer it: etcd may have no majority";
+    let late = if faults.iter().any(|fault| fault.is_silent) { LATE } else { "" };
     anyhow!(
         "no member of the cluster can be asked\n  {}\ndoes Patroni run there, and is that its restapi.connect_address?{late}",
         words.join("\n  ")
