@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use sluice_units::{Quantity, Unit, respelled};
 
 /// A setting a line; the file's head says what is in it.
@@ -57,6 +57,19 @@ fn line(text: &str) -> Option<Line<'_>> {
     Some(Line { name, first: first.parse().ok()?, till: till.parse().ok(), values })
 }
 
+/// The error for a value that Patroni would drop or adjust. It names the value that is meant, where only its unit is
+/// spelled in another case.
+pub(super) fn not_accepted(
+    name: &str,
+    value: &str,
+    allowed: &dyn fmt::Display,
+    takes: impl Fn(&str) -> bool,
+) -> anyhow::Error {
+    let meant = respelled(value).filter(|meant| takes(meant));
+    let meant = meant.map_or_else(String::new, |meant| format!("; as a unit's case counts, write {meant}"));
+    anyhow!("{name}={value} is not a value that Patroni accepts\nallowed is {allowed}{meant}")
+}
+
 /// Sees that Patroni gives a setting to a PostgreSQL of that version (150015 is 15.15) as it was said. Names with a dot are
 /// extensions', which it knows nothing of.
 pub(super) fn check(name: &str, value: &str, version: u32) -> Result<()> {
@@ -69,11 +82,7 @@ pub(super) fn check(name: &str, value: &str, version: u32) -> Result<()> {
         |line: &Line<'_>| line.name == lower && version >= line.first && line.till.is_none_or(|till| version < till);
     match TABLE.lines().filter_map(line).find(is_it) {
         Some(line) if line.values.takes(value.trim()) => Ok(()),
-        Some(line) => {
-            let meant = respelled(value).filter(|meant| line.values.takes(meant));
-            let meant = meant.map_or_else(String::new, |meant| format!("; as a unit's case counts, write {meant}"));
-            bail!("{name}={value} is not a value that Patroni accepts\nallowed is {}{meant}", line.values)
-        }
+        Some(line) => Err(not_accepted(name, value, &line.values, |meant| line.values.takes(meant))),
         None if major > NEWEST => Ok(()),
         None => bail!(
             "{name} is no setting of PostgreSQL {major}: Patroni would leave it out\nan extension's setting is written \

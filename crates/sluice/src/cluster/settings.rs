@@ -5,7 +5,9 @@
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use sluice_instance::cluster::STANDBYS_REQUIRED;
-use sluice_units::{Dimension, Quantity, respelled};
+use sluice_units::{Dimension, Quantity};
+
+use super::parameters::not_accepted;
 
 /// The kind of a setting's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -369,11 +371,7 @@ impl Kind {
         };
         match read {
             Some(value) => Ok(value),
-            None => {
-                let meant = respelled(value).filter(|meant| self.read(name, meant).is_ok());
-                let meant = meant.map_or_else(String::new, |meant| format!("; as a unit's case counts, write {meant}"));
-                bail!("{name}={value} is not a value that Patroni accepts\nallowed is {}{meant}", self.allows())
-            }
+            None => Err(not_accepted(name, value, &self.allows(), |meant| self.read(name, meant).is_ok())),
         }
     }
 }
