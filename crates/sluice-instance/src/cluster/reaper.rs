@@ -120,18 +120,15 @@ mod tests {
         start().expect("the thread starts");
         let mut own = Command::new("true").spawn().expect("it starts");
         // It says what process it leaves behind, in a session of its own.
-        let script = "setsid sh -c 'echo $$; exec sleep 0.5 >/dev/null 2>&1' & sleep 0.1; exit 3";
+        let script = "setsid sh -c 'echo $$; exec sleep 3 >/dev/null 2>&1' & sleep 0.1; exit 3";
         let output = Command::new("sh").args(["-c", script]).output().expect("it runs");
         assert_eq!(output.status.code(), Some(3), "its own end was left to whoever has started it");
         let orphan = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let stat = fs::read_to_string(format!("/proc/{orphan}/stat")).expect("it runs for three seconds");
+        // Whatever it is at: it may not have come to its sleep yet.
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        assert_eq!(parent, Some(&*process::id().to_string()), "it is adopted: {stat}");
         let began = Instant::now();
-        // It may not have come to its sleep yet, or be gone by now.
-        let parent = fs::read_to_string(format!("/proc/{orphan}/stat"));
-        if let Some(parent) =
-            parent.ok().and_then(|stat| stat.rsplit(") ").next()?.split(' ').nth(1).map(str::to_owned))
-        {
-            assert_eq!(parent, process::id().to_string(), "it is adopted");
-        }
         while fs::exists(format!("/proc/{orphan}")).expect("it is Linux") {
             assert!(began.elapsed() < Duration::from_secs(20), "process {orphan} of {} is still there", process::id());
             thread::sleep(PAUSE);
