@@ -5,6 +5,7 @@ mod console;
 mod login;
 mod names;
 mod reads;
+mod reports;
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,6 +19,7 @@ use sluice_wire::{FrontendKind, message::TransactionStatus};
 pub use begun::Begun;
 pub use login::{Certificate, Challenge, Demand, LoginRequest, Said, Wish};
 pub use reads::{CatchUp, Reads};
+pub use reports::Reports;
 
 use crate::{
     admission::{Admitted, Connected},
@@ -157,8 +159,8 @@ pub struct Session {
     pub bound: Option<(Arc<Statement>, DescribedAs)>,
     /// Whether all is dropped up to the client's next Sync, because of an error.
     pub skipping: bool,
-    /// The ParameterStatus messages that go ahead of the next ReadyForQuery of the pool's own.
-    pub reports: Vec<u8>,
+    /// The parameters that it is to hear of.
+    pub reports: Reports,
     /// Whether the shape that a Bind was held for has come.
     pub learnt: bool,
     /// Whether the unnamed statement is prepared anew on its server for the Bind that comes.
@@ -352,7 +354,7 @@ impl Session {
             unnamed_turn: 0,
             bound: None,
             skipping: false,
-            reports: Vec::new(),
+            reports: Reports::default(),
             learnt: false,
             renewed: false,
             preparations: 0,

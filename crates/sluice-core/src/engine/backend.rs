@@ -516,6 +516,7 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         if is_clients {
             self.report_reload(status);
+            self.send_reports();
         }
         match answered {
             Some(Expected::Own(own)) => {

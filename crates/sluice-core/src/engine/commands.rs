@@ -257,7 +257,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
         let status = self.server.as_ref().map_or_else(|| self.session.status(), |s| s.exchange.reported_status());
         self.scratch.clear();
         message::put_command_complete(self.scratch, tag);
-        self.scratch.append(&mut self.session.reports);
+        self.scratch.append(&mut self.session.reports.take());
         self.scratch.extend_from_slice(&status.ready_for_query());
         self.io.send(self.client, self.scratch);
         self.scratch.clear();

@@ -404,7 +404,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Answers the end of a request whose messages were all answered here, or skipped.
     pub(super) fn send_ready(&mut self, status: TransactionStatus) {
-        let reports = std::mem::take(&mut self.session.reports);
+        let reports = self.session.reports.take();
         if !reports.is_empty() {
             self.io.send(self.client, &reports);
         }

@@ -19,6 +19,7 @@ use crate::{
     ids::{ClientId, ClientRef, ServerId},
     io::Io,
     profile::NAME_BYTES_MAX,
+    server::parameter_statuses,
     start::{Start, StartupParameters},
     time::Time,
     watch,
@@ -360,7 +361,7 @@ impl Engine {
             profile,
             start: start_profile,
             made,
-            parameters: server.parameters.to_messages().into(),
+            parameters: parameter_statuses(server.parameters.iter()).into(),
             generation: server.opened.generation,
         };
         session.pool.login().remember(start, welcome.clone());
@@ -374,7 +375,7 @@ impl Engine {
             return;
         };
         if let Phase::Welcome(session, _) = std::mem::replace(&mut client.phase, Phase::Startup) {
-            let ahead = [&server.notices.ahead[..], &server.parameters.to_messages()].concat();
+            let ahead = [&server.notices.ahead[..], &parameter_statuses(server.parameters.iter())].concat();
             let behind = server.notices.behind.clone();
             self.open_session(id, session, (&ahead, &behind), io);
         }

@@ -14,7 +14,7 @@ use crate::{
     ids::{ClientId, ServerId},
     io::Io,
     pauses::Reason,
-    server::{Exchange, Preparation, Server, Turn},
+    server::{Exchange, Preparation, Server, Turn, parameter_statuses},
     sql::{self, Command},
     statement::Statement,
     time::Time,
@@ -38,7 +38,9 @@ impl Engine {
         }
         // A message that has not come whole never will, and the client has seen nothing of it.
         self.servers[id].pending.clear();
-        let reports = self.servers[id].parameters.before_block();
+        let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let before: Vec<_> = self.servers[id].parameters.before_block().map(own).collect();
+        let reports = parameter_statuses(before.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         self.answer_address(now, id, io);
         let server = &self.servers[id];
         // While something is prepared for it, nothing of the client's is under way: its message waits here.
@@ -68,7 +70,9 @@ impl Engine {
             session.loses_batch = loses_batch;
         }
         if !asks {
-            session.reports.extend(reports);
+            for (name, value) in &before {
+                session.reports.put_off(name, None, value);
+            }
         }
         state.resume(Reason::Server, io);
         state.rest.go_on(now);
@@ -206,7 +210,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// A ROLLBACK goes to a server, which knows nothing of what there was to report.
     fn leave_to_server(&mut self) -> bool {
-        let reports = std::mem::take(&mut self.session.reports);
+        let reports = self.session.reports.take();
         self.io.send(self.client, &reports);
         false
     }

@@ -45,12 +45,14 @@ impl Engine {
         let Some(outcome) = outcome else { return self.refuse_client(now, id, &unknown(), io) };
         let Some(client) = self.clients.get_mut(id) else { return };
         let conn = client.conn;
-        let Some(commit) = client.session_mut().and_then(|session| session.commit.take()) else { return };
+        let Some(session) = client.session_mut() else { return };
+        let Some(commit) = session.commit.take() else { return };
         let mut answer = Vec::new();
         match outcome {
             Outcome::Committed => message::put_command_complete(&mut answer, "COMMIT"),
             Outcome::Aborted => answer.extend(lost().to_bytes()),
         }
+        answer.extend(session.reports.take());
         answer.extend(commit.reports);
         answer.extend(TransactionStatus::Idle.ready_for_query());
         io.send(conn, &answer);

@@ -1,9 +1,6 @@
 //! The answers to queries of Sluice's own: no client's concern.
 
-use sluice_wire::message;
-
 use crate::{
-    client::Waiting,
     client_address::{self, AddressFunction},
     io::{Io, LogEvent},
     lsn::Lsn,
@@ -27,18 +24,6 @@ impl<I: Io> ServerRelay<'_, I> {
     /// Whether what comes ends a batch that prepares a client's statement, which leaves no setting behind.
     pub(super) fn is_preparing(&self) -> bool {
         matches!(self.server.exchange.replies().front(), Some(Expected::Own(Own::Prepare)))
-    }
-
-    /// A parameter is reported there: it has gone with the client's transaction, if that has failed. The client hears of
-    /// it when PostgreSQL would have said so, ahead of ReadyForQuery.
-    pub(super) fn report_at_sync(&mut self, name: &str, value: &str) -> Verdict {
-        match &mut self.client {
-            Some((_, session)) if session.skipping || session.next == Waiting::Failed => {
-                message::put_parameter_status(&mut session.reports, name, value);
-                Verdict::Swallow
-            }
-            _ => Verdict::Pass,
-        }
     }
 
     /// A DataRow or FunctionCallResponse of Sluice's own.

@@ -114,11 +114,29 @@ impl<I: Io> ServerRelay<'_, I> {
         }
         self.server.parameters.tells_truth(name);
         self.server.parameters.note_passed(name);
-        match known.as_deref() {
-            // It is what the client was told when it reset it.
-            Some(known) if known == value => Verdict::Swallow,
-            _ if self.is_preparing() => self.report_at_sync(name, value),
-            _ => Verdict::Pass,
+        let is_amid_batch = self.is_amid_batch();
+        if let Some((_, session)) = &mut self.client
+            && (is_amid_batch || session.reports.has(name))
+        {
+            session.reports.put_off(name, known.as_deref(), value);
+            return Verdict::Swallow;
+        }
+        // It may be what the client was told when it reset it.
+        if known.as_deref() == Some(value) { Verdict::Swallow } else { Verdict::Pass }
+    }
+
+    /// Whether what comes ends what is no batch to the client, which goes on with its own.
+    fn is_amid_batch(&self) -> bool {
+        self.is_preparing() || matches!(self.server.exchange.replies().front(), Some(Expected::OwnSync(_)))
+    }
+
+    /// Gives the client what it is to hear ahead of its ReadyForQuery.
+    pub(super) fn send_reports(&mut self) {
+        let Some((conn, session)) = &mut self.client else { return };
+        let (conn, reports) = (*conn, session.reports.take());
+        if !reports.is_empty() {
+            self.flush();
+            self.io.send(conn, &reports);
         }
     }
 }

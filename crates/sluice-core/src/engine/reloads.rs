@@ -31,7 +31,7 @@ fn is_servers(session: &Session, name: &str) -> bool {
 impl<I: Io> ServerRelay<'_, I> {
     /// The answer ends here.
     pub(super) fn report_reload(&mut self, status: TransactionStatus) {
-        let Some((_, session)) = &self.client else { return };
+        let Some((_, session)) = &mut self.client else { return };
         if !is_behind(session) || status != TransactionStatus::Idle || !self.server.follows_statements() {
             return;
         }
@@ -41,12 +41,10 @@ impl<I: Io> ServerRelay<'_, I> {
         };
         let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
         let news: Vec<_> = self.server.parameters.iter().filter(is_news).map(own).collect();
-        let mut messages = Vec::new();
         for (name, value) in &news {
-            message::put_parameter_status(&mut messages, name, value);
+            session.reports.put_off(name, None, value);
             self.server.parameters.note_passed(name);
         }
-        self.send_own_report(&messages);
     }
 }
 

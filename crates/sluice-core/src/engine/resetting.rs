@@ -1,7 +1,7 @@
 //! Resets of settings to what the client began with: it hears of that, and not of the server's own defaults, and in the
 //! midst of its transaction that is put in place again.
 
-use sluice_wire::message::{self, TransactionStatus};
+use sluice_wire::message::TransactionStatus;
 
 use crate::{io::Io, sql::Reset};
 
@@ -51,26 +51,11 @@ impl<I: Io> ServerRelay<'_, I> {
 
     /// Reports what the client began with in place of what the server has reported.
     fn report_instead(&mut self, name: &str, before: Option<&str>) -> Verdict {
-        let Some((_, session)) = &self.client else { return Verdict::Pass };
-        let Some(start) = session.start_reported(name) else { return Verdict::Pass };
-        self.server.parameters.tell(name, start);
-        if before != Some(start) {
-            let mut message = Vec::new();
-            message::put_parameter_status(&mut message, name, start);
-            self.send_own_report(&message);
-        }
+        let Some((_, session)) = &mut self.client else { return Verdict::Pass };
+        let Some(start) = session.start_reported(name).map(str::to_owned) else { return Verdict::Pass };
+        self.server.parameters.tell(name, &start);
+        session.reports.put_off(name, before, &start);
         Verdict::Swallow
-    }
-
-    /// Sends the client ParameterStatus messages in their place among the server's.
-    pub(super) fn send_own_report(&mut self, messages: &[u8]) {
-        if messages.is_empty() {
-            return;
-        }
-        self.flush();
-        if let Some((conn, _)) = &self.client {
-            self.io.send(*conn, messages);
-        }
     }
 
     /// The transaction's status is known, by which a report goes of what was reset up to the transaction's end: behind
@@ -79,11 +64,10 @@ impl<I: Io> ServerRelay<'_, I> {
         for (name, before) in self.server.parameters.take_deferred() {
             let is_told = status != TransactionStatus::Idle
                 && matches!(self.report_instead(&name, before.as_deref()), Verdict::Swallow);
-            if !is_told {
-                let mut message = Vec::new();
+            if !is_told && let Some((_, session)) = &mut self.client {
+                self.server.parameters.tells_truth(&name);
                 let value = self.server.parameters.get(&name).unwrap_or_default();
-                message::put_parameter_status(&mut message, &name, value);
-                self.send_own_report(&message);
+                session.reports.put_off(&name, before.as_deref(), value);
             }
         }
     }
@@ -91,7 +75,7 @@ impl<I: Io> ServerRelay<'_, I> {
     /// Tells the client of what it began with where it has reset a parameter to that, and the server has nothing
     /// to report, since the value before was its own default.
     fn report_start(&mut self, resets: &Reset) {
-        let Some((_, session)) = &self.client else { return };
+        let Some((_, session)) = &mut self.client else { return };
         let mut started = Vec::new();
         for (name, _) in self.server.parameters.iter() {
             if resets.covers(&name.to_ascii_lowercase())
@@ -101,18 +85,21 @@ impl<I: Io> ServerRelay<'_, I> {
                 started.push((name.to_owned(), start.to_owned()));
             }
         }
-        let mut messages = Vec::new();
         for (name, start) in started {
-            message::put_parameter_status(&mut messages, &name, &start);
+            session.reports.put_off(&name, self.server.parameters.told(&name), &start);
             self.server.parameters.tell(&name, &start);
         }
-        self.send_own_report(&messages);
     }
 
-    /// The transaction has failed, and with it what was reset within it. Tells the client what holds again of what it
-    /// was told otherwise, and the server has nothing to report of.
+    /// The transaction has failed, and with it what was reset within it. The client is to hear what holds again of what
+    /// it was told otherwise, and the server has nothing to report of.
     pub(super) fn report_undone(&mut self) {
-        let messages = self.server.parameters.take_untold();
-        self.send_own_report(&messages);
+        let told = self.server.parameters.take_told();
+        let Some((_, session)) = &mut self.client else { return };
+        for (name, told) in told {
+            if let Some(value) = self.server.parameters.get(&name) {
+                session.reports.put_off(&name, Some(&told), value);
+            }
+        }
     }
 }

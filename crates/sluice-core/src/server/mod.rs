@@ -49,7 +49,7 @@ pub use cancels::Cancels;
 pub use exchange::{Admission, Exchange, Farewell, InDoubt, Left, is_of_copy};
 pub use lent::{Lent, may_be_lent};
 pub use login::{LoginNotices, ServerLogin};
-pub use parameters::{IN_HOT_STANDBY, Parameters, value_in_messages};
+pub use parameters::{IN_HOT_STANDBY, Parameters, parameter_statuses, value_in_messages};
 pub use question::{Answers, Question};
 pub use replay::{REPLAY_BYTES_MAX, Remedy, Replay};
 pub use running::Running;
@@ -345,7 +345,7 @@ impl Server {
     pub fn lost_commit(&self) -> Option<LostCommit> {
         let is_known = self.preparation == Preparation::None && self.is_expendable() && self.exchange.owes_commit();
         let mark = self.mark.clone().filter(|_| is_known)?;
-        Some(LostCommit { mark, reports: self.parameters.before_block() })
+        Some(LostCommit { mark, reports: parameter_statuses(self.parameters.before_block()) })
     }
 
     /// Whether its client has sent a ROLLBACK and has no answer to it, and nothing else of its session goes with this

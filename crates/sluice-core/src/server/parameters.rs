@@ -127,15 +127,9 @@ impl Parameters {
         self.passed.iter().any(|passed| passed == name)
     }
 
-    /// ParameterStatus messages for those that its client takes for something else.
-    pub fn take_untold(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for (name, told) in std::mem::take(&mut self.told) {
-            if let Some(value) = self.get(&name).filter(|value| *value != told) {
-                message::put_parameter_status(&mut out, &name, value);
-            }
-        }
-        out
+    /// Those that its client takes for something else, with what it was told: they are what was last reported.
+    pub fn take_told(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.told)
     }
 
     /// It has been reported where a client resets it up to its transaction's end, and was that before.
@@ -166,17 +160,12 @@ impl Parameters {
         self.in_block.clear();
     }
 
-    /// ParameterStatus messages for what the block has changed, and is gone with it.
-    pub fn before_block(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+    /// What the block has changed, and is gone with it, as it is then.
+    pub fn before_block(&self) -> impl Iterator<Item = (&str, &str)> {
         let only_told = self.told.keys().filter(|name| !self.in_block.contains_key(*name));
         let only_told = only_told.filter_map(|name| Some((name, self.values.get(name)?)));
-        for (name, before) in
-            self.in_block.iter().chain(only_told).filter(|(name, before)| self.told(name) != Some(before))
-        {
-            message::put_parameter_status(&mut out, name, before);
-        }
-        out
+        let changed = self.in_block.iter().chain(only_told).map(|(name, before)| (name.as_str(), before.as_str()));
+        changed.filter(|(name, before)| self.told(name) != Some(*before))
     }
 
     /// Whether one of those that changed without a statement to show why is still another than before, now that the
@@ -191,18 +180,18 @@ impl Parameters {
         };
         unexplained.iter().any(differs)
     }
-
-    /// As ParameterStatus messages.
-    pub fn to_messages(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(512);
-        for (name, value) in &self.values {
-            message::put_parameter_status(&mut out, name, value);
-        }
-        out
-    }
 }
 
-/// The value of a parameter in messages as [`Parameters::to_messages`] gives them.
+/// Names and values as ParameterStatus messages.
+pub fn parameter_statuses<'a>(parameters: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    for (name, value) in parameters {
+        message::put_parameter_status(&mut out, name, value);
+    }
+    out
+}
+
+/// The value of a parameter in messages as [`parameter_statuses`] gives them.
 pub fn value_in_messages<'a>(mut messages: &'a [u8], name: &str) -> Option<&'a str> {
     while !messages.is_empty()
         && let Ok(Frame::Message { total, here, .. }) = Framer::default().next(messages)

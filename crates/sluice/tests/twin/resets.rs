@@ -25,6 +25,7 @@ matrix!(transaction:
     commands_that_stand_alone,
     what_stands_behind_a_discard_has_the_clients_characteristics,
     what_is_set_behind_a_discard_stays,
+    what_a_discard_takes_back_is_told_at_the_end_of_its_batch,
 );
 
 const STARTED: Startup<'static> = &[
@@ -257,7 +258,6 @@ fn old_names_of_settings(case: Case) {
     });
 }
 
-/// A command that can't run in a pipeline, in a batch whose statements have to be prepared again under other settings.
 fn what_is_reset_for_a_transaction_is_reported_as_it_is_behind_it(case: Case) {
     beside(case, &[&[("TimeZone", "Europe/Berlin"), ("DateStyle", "German")]], |b| {
         let set = || s().unnamed("SET TimeZone = 'America/New_York'", &[]);
@@ -417,6 +417,7 @@ fn a_reset_is_answered_in_the_midst_of_a_message(case: Case) {
     });
 }
 
+/// A command that can't run in a pipeline, in a batch whose statements have to be prepared again under other settings.
 fn commands_that_stand_alone(case: Case) {
     let started: Startup<'_> = &[("TimeZone", "Asia/Tokyo"), ("DateStyle", "German, DMY")];
     // As many as a server keeps, and more.
@@ -495,6 +496,40 @@ fn what_is_set_behind_a_discard_stays(case: Case) {
             }
             b.query(0, "ROLLBACK");
             b.query(0, "RESET ALL");
+        }
+    });
+}
+
+/// PostgreSQL reports parameters ahead of ReadyForQuery, each with its last value, and those alone that have changed.
+fn what_a_discard_takes_back_is_told_at_the_end_of_its_batch(case: Case) {
+    beside(case, &[STARTED, &[("application_name", "its own")], &[]], |b| {
+        for (client, then) in (0..3).flat_map(|client| {
+            let thens = [
+                &["SELECT 1"][..],
+                &["SELECT 1/0"],
+                &["SET TimeZone = 'UTC'"],
+                &["SET TimeZone = 'Asia/Seoul'", "SELECT 2"],
+                &["SET TimeZone = 'Asia/Seoul'", "SET DateStyle = 'SQL, MDY'", "SELECT 1/0"],
+                &["SET application_name = 'another'", "RESET ALL"],
+                &["BEGIN", "SET LOCAL DateStyle = 'SQL, MDY'", "SELECT 2"],
+                &["BEGIN", "SET DateStyle = 'SQL, MDY'", "ROLLBACK", "SHOW DateStyle"],
+                &["SET LOCAL TimeZone = 'UTC'"],
+                &["DISCARD ALL"],
+            ];
+            thens.map(|then| (client, then))
+        }) {
+            for before in
+                ["SELECT 1", "SET TimeZone = 'Asia/Seoul'; SET DateStyle = 'SQL, MDY'; SET application_name = 'x'"]
+            {
+                b.query(client, before);
+                let batch = s().unnamed("DISCARD ALL", &[]);
+                let batch = then.iter().fold(batch, |batch, sql| batch.unnamed(sql, &[]));
+                b.says(client, &batch.sync());
+                b.query((client + 1) % 3, "SHOW TimeZone");
+                b.query(client, SHOWS);
+                b.query(client, "ROLLBACK");
+                b.query(client, "RESET ALL");
+            }
         }
     });
 }
