@@ -510,17 +510,6 @@ impl Exchange {
         self.replies.pop_own_batch();
     }
 
-    /// All that was skipped is taken out of the queue. Returns whether a Bind was held that can be handled again.
-    pub fn skip(&mut self) -> bool {
-        // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
-        self.state = match self.state {
-            _ if self.replies.is_empty() => State::Skipping,
-            State::Skipping => State::Ready(Batch::Runs),
-            state => state,
-        };
-        self.stop_learning()
-    }
-
     /// The shape is known that a Bind waits for, or never will be; returns whether one waited.
     pub fn stop_learning(&mut self) -> bool {
         let learnt = self.hold == Hold::Shape;

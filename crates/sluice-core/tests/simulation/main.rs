@@ -16,6 +16,7 @@
 
 mod agenda;
 mod client;
+mod figures;
 mod language;
 mod marks;
 mod plan;
@@ -32,7 +33,8 @@ use std::{
     },
 };
 
-use world::{Figures, World};
+use figures::Figures;
+use world::World;
 
 /// Seeds tried by default.
 const SEEDS: u64 = 600;

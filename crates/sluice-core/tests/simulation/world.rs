@@ -29,6 +29,7 @@ use sluice_wire::startup;
 use crate::{
     agenda::{Event, Peer, PipeId, SimIo},
     client::{Client, Kind},
+    figures::Figures,
     plan::{ADDRESSES, PRIMARY, Plan},
     postgres::{Postgres, place_of},
 };
@@ -41,24 +42,6 @@ const BACKLOG_SLACK_BYTES: usize = 112 << 10;
 
 /// A run ends by then.
 const LIMIT: Time = Time(600_000_000);
-
-/// The figures of a run.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Figures {
-    pub(crate) events: u64,
-    pub(crate) answers: u64,
-    pub(crate) served: u64,
-    pub(crate) asked: u64,
-    pub(crate) led: u64,
-    pub(crate) lost: u64,
-    /// The number of times that a client was told what the sequence gave it, and that it was told that there is nothing.
-    pub(crate) sequences_told: u64,
-    pub(crate) sequences_lost: u64,
-    pub(crate) waits: u64,
-    pub(crate) sockets_refused: u64,
-    pub(crate) longest_stall: Duration,
-    pub(crate) highest_backlog: usize,
-}
 
 pub(crate) struct World {
     io: SimIo,
@@ -392,7 +375,11 @@ impl World {
             self.figures.waits += first as u64;
             for gone in before[first..].iter().filter(|c| !waiting.contains(c)) {
                 let client = self.names.get(gone).map(|id| &self.clients[*id]);
-                let overtook = client.is_some_and(|c| c.stays() && !c.careful);
+                let is_refusal =
+                    |parcel: &Parcel<_>| matches!(parcel, Parcel::Mail(Mail::Refuse(who, _)) if who == gone);
+                // Whoever comes again, since it could not use its server, is the first, and has not waited the longest.
+                let is_refused = || self.mailboxes.count(is_refusal) > 0;
+                let overtook = client.is_some_and(|c| c.stays() && !c.careful) && !is_refused();
                 // One that logged in behind a change waits for a server that has, too; and in session mode for one that
                 // was opened as it asked.
                 let startup = |client: &ClientRef| self.names.get(client).map(|id| &self.clients[*id].startup);
@@ -571,30 +558,4 @@ fn standbys(addresses: &[&str]) -> Observation {
         state: NodeState::Standby(state.clone()),
     };
     Observation::Nodes("main".into(), addresses.iter().map(node).collect())
-}
-
-impl Figures {
-    /// Checks that many runs together have met the extremes.
-    pub(crate) fn check_extremes(&self) {
-        assert!(self.sequences_told > self.sequences_lost, "sequences do not follow clients: {self:?}");
-        assert!(self.sequences_lost > 0, "no client has lost what a sequence gave it: {self:?}");
-        assert!(self.asked > 0 && self.led > 0, "nobody had to wait for a standby, or was led to one: {self:?}");
-        assert!(self.sockets_refused > 0, "no connect failed before it began: {self:?}");
-        assert!(self.longest_stall > Duration::from_secs(2), "no client was slow enough: {self:?}");
-        assert!(self.highest_backlog > BACKLOG_HIGH_BYTES, "no backlog was large enough: {self:?}");
-    }
-
-    pub(crate) fn add(&mut self, other: Self) {
-        self.events += other.events;
-        self.answers += other.answers;
-        self.served += other.served;
-        (self.asked, self.led) = (self.asked + other.asked, self.led + other.led);
-        self.lost += other.lost;
-        self.sequences_told += other.sequences_told;
-        self.sequences_lost += other.sequences_lost;
-        self.waits += other.waits;
-        self.sockets_refused += other.sockets_refused;
-        self.longest_stall = self.longest_stall.max(other.longest_stall);
-        self.highest_backlog = self.highest_backlog.max(other.highest_backlog);
-    }
 }

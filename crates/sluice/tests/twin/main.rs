@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `SLUICE_TWIN_SEED=7` | this plan only |
 //! | `SLUICE_TWIN_SESSIONS=8000` | so many clients' sessions for each case |
+//! | `SLUICE_TWIN_FROM=200` | plans that no run without it has had, up to so many for each case |
 //! | `SLUICE_TWIN_ACTS=56` | longer ones: so many acts of a few steps each, where there are 14 otherwise |
 //! | `SLUICE_TWIN_ONLY=settings,temp` | these categories only, also such as are left out otherwise; `all` for all |
 //! | `SLUICE_TWIN_SPELLINGS=5000` | so many statements for each case, each in a spelling of its own |
@@ -153,6 +154,7 @@ fn seeds(case: Case, extension: bool, part: u64) -> Range<u64> {
     let sessions = number("SLUICE_TWIN_SESSIONS").unwrap_or(SESSIONS) / part;
     let first =
         format!("{case:?}{extension}").bytes().fold(0, |sum, byte| (sum * 31 + u64::from(byte)) % 9973) * 1_000_000;
+    let first = first + number("SLUICE_TWIN_FROM").unwrap_or(0);
     first..first + sessions.div_ceil(CLIENTS as u64 * sessions_of_a_client(case.mode))
 }
 

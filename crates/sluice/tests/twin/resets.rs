@@ -26,6 +26,7 @@ matrix!(transaction:
     what_stands_behind_a_discard_has_the_clients_characteristics,
     what_is_set_behind_a_discard_stays,
     what_a_discard_takes_back_is_told_at_the_end_of_its_batch,
+    what_is_skipped_resets_nothing,
 );
 
 const STARTED: Startup<'static> = &[
@@ -529,6 +530,30 @@ fn what_a_discard_takes_back_is_told_at_the_end_of_its_batch(case: Case) {
                 b.query(client, SHOWS);
                 b.query(client, "ROLLBACK");
                 b.query(client, "RESET ALL");
+            }
+        }
+    });
+}
+
+/// All up to the Sync is skipped behind an error, also what stands behind a Query.
+fn what_is_skipped_resets_nothing(case: Case) {
+    beside(case, &[STARTED, &[]], |b| {
+        for failing in [s().bind("", &[]), s().bind("missing", &[]), s().unnamed("SELECT 1/0", &[])] {
+            for skipped in [
+                s().unnamed("RESET TimeZone", &[]),
+                s().query("RESET TimeZone"),
+                s().query("SELECT 1").unnamed("RESET TimeZone", &[]),
+                s().query("BEGIN; SELECT 1/0; COMMIT").unnamed("DISCARD ALL", &[]).unnamed("SELECT 2", &[]),
+                s().unnamed("RESET ALL", &[]).query("RESET TimeZone").query("SELECT 1"),
+            ] {
+                for begin in ["SELECT 1", "BEGIN READ WRITE"] {
+                    b.query(0, "SET TimeZone = 'Asia/Seoul'");
+                    b.query(0, begin);
+                    b.says(0, &failing.clone().then(&skipped).sync());
+                    b.query(0, "ROLLBACK");
+                    b.query(0, SHOWS);
+                    b.query(1, "SHOW TimeZone");
+                }
             }
         }
     });

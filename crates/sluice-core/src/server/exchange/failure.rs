@@ -1,6 +1,8 @@
 //! A request that fails: it has one error, up to its ReadyForQuery.
 
-use super::Exchange;
+use crate::replies::Expected;
+
+use super::{Batch, Exchange, State};
 
 impl Exchange {
     /// The request that is being answered has failed: it resets nothing but what it has discarded.
@@ -8,6 +10,26 @@ impl Exchange {
         self.copy_fails();
         self.turns.fail();
         self.implicit.fail();
+        self.void_resets();
+    }
+
+    /// All that was skipped is taken out of the queue. Returns whether a Bind was held that can be handled again.
+    pub fn skip(&mut self) -> bool {
+        // Where a Sync has been sent already, a batch that is open is one behind it, and goes on.
+        self.state = match self.state {
+            _ if self.replies.is_empty() => State::Skipping,
+            State::Skipping => State::Ready(Batch::Runs),
+            state => state,
+        };
+        if matches!(self.replies.front(), None | Some(Expected::Sync(_) | Expected::OwnSync(_))) {
+            // What stands behind a Query that was skipped, too.
+            self.void_resets();
+        }
+        self.stop_learning()
+    }
+
+    /// The request that is being answered resets nothing but what it has discarded.
+    fn void_resets(&mut self) {
         if !self.replies.set_resets(None) {
             self.batch_resets.clear();
         }

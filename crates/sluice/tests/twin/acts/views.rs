@@ -4,7 +4,7 @@ use crate::generate::Maker;
 
 #[rustfmt::skip]
 const TEXTS: &[&str] = &[
-    "SELECT name, statement, is_holdable, is_binary, is_scrollable FROM pg_cursors ORDER BY name", "SELECT name FROM pg_cursors WHERE name <> ''",
+    "SELECT name, replace(statement, 'START TRANSACTION', 'BEGIN'), is_holdable, is_binary, is_scrollable FROM pg_cursors ORDER BY name", "SELECT name FROM pg_cursors WHERE name <> ''",
     "SELECT classid, objid, objsubid, mode, granted FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory' ORDER BY 1, 2, 3, 4",
     "SELECT relation::regclass::text, mode FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relation::regclass::text IN ('t', 'shared', 'log') ORDER BY 1, 2",
     "SELECT application_name, state, query FROM pg_stat_activity WHERE pid = pg_backend_pid()", "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid = pg_backend_pid()",
