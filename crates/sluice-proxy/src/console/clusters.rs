@@ -38,6 +38,14 @@ pub(super) fn longest(wait: Duration) -> Duration {
     LONGEST.max(wait + BEHIND)
 }
 
+/// The error for a hold that would end before transactions have had their time.
+fn too_short(wait: Duration, longest: Duration) -> ErrorResponse {
+    let [wait, longest] = [wait, longest].map(|time| time.as_secs_f64());
+    let error = format!("clients would go on after {longest} s, when transactions have not had their {wait} s yet");
+    ErrorResponse::error(sqlstate::INVALID_PARAMETER_VALUE, error)
+        .hint("Give a second time that is more than the first, or leave it out: nobody is held.")
+}
+
 impl Console {
     /// Holds the clients of a cluster, and waits until none is in a transaction. An error, unless that is so, or the hold has
     /// done what it was for.
@@ -49,6 +57,9 @@ impl Console {
     ) -> Result<(), ErrorResponse> {
         let standing = self.standing(cluster)?;
         let name = standing.cluster.name.clone();
+        if longest <= wait {
+            return Err(too_short(wait, longest));
+        }
         let setting = Setting::Hold(name.clone());
         let is_new = self.hub.hold_of(&name).is_none();
         self.waits.join(&setting, !is_new);

@@ -178,16 +178,20 @@ fn open_transaction(server: &TestServer, case: Case) -> (TestPool, Raw) {
 }
 
 #[test]
-fn a_hold_that_has_ended_by_itself_or_by_others_is_no_success() {
+fn a_hold_that_is_too_short_or_that_others_have_ended_is_no_success() {
     let case = Case::new(Version::V15, Driver::Uring, Mode::Transaction);
     let server = TestServer::start_with_tcp(case.version, &[]);
     let (pool, mut busy) = open_transaction(&server, case);
     let is_held = || shown(&pool, "CLUSTERS", "main", "held").as_deref() == Some("1");
     thread::scope(|scope| {
         let begin = |command: &str| Given::begin(scope, &pool, command.to_owned());
-        let error = begin("HOLD main 10 0.5").error("55000");
-        assert!(error.message().contains("held no longer: the hold's time was over, and a transaction"), "{error:?}");
-        assert!(error.hint().is_some() && !is_held());
+        for command in ["HOLD main 60 30", "HOLD main 10 10", "HOLD main 0 0"] {
+            let error = boss(&pool).simple_query(command).unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code().code(), "22023", "{command}: {error:?}");
+            assert!(error.message().starts_with("clients would go on after "), "{error:?}");
+            assert!(error.hint().is_some() && !is_held());
+        }
 
         let (first, second) = (begin("HOLD main 10 20"), begin("HOLD main 10 20"));
         give(&pool, "RELEASE main");
