@@ -49,6 +49,32 @@ pub struct Bundle {
 /// Reasons why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
+    /// Two hosts are named with the same address.
+    #[error("{name} and {other} can't both have the address {address}\ngive each host its own")]
+    Twice {
+        /// The host.
+        name: String,
+        /// The one before it.
+        other: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// An address is in the certificate of another host.
+    #[error(
+        "{name} can't have the address {address}: the certificate of {other} is for it\ngive {name} its own; or, where {other} \
+         is gone for good, move {} out of that folder",
+        place.display()
+    )]
+    Taken {
+        /// The host.
+        name: String,
+        /// The one that has it.
+        other: String,
+        /// The address.
+        address: IpAddr,
+        /// The other one's folder.
+        place: PathBuf,
+    },
     /// A folder that is there already is not what was asked for.
     #[error("{}: {why}\nmove it away, and its certificate is made anew", path.display())]
     Other {
@@ -112,9 +138,46 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Author
 ///
 /// What is there already and is something else; files that can't be made.
 pub fn make_bundles(dir: &Path, hosts: &[(String, Vec<IpAddr>)]) -> Result<Vec<Bundle>, AuthorityError> {
+    check_addresses(dir, hosts)?;
     make_dir(dir)?;
     let authority = authority(dir)?;
     hosts.iter().map(|(name, addresses)| bundle(dir, &authority, name, addresses)).collect()
+}
+
+/// Sees that no address is two hosts', of those that are named and those that have a folder already: the one could pass
+/// for the other.
+fn check_addresses(dir: &Path, hosts: &[(String, Vec<IpAddr>)]) -> Result<(), AuthorityError> {
+    let mut known = Vec::new();
+    for entry in if_there(fs::read_dir(dir)).map_err(io_error("read", dir))?.into_iter().flatten() {
+        let place = entry.map_err(io_error("read", dir))?.path();
+        // What an interrupted run has left is no host's.
+        if place.extension().is_some_and(|it| it == "new") {
+            continue;
+        }
+        // A host's former certificate may have been put aside there.
+        if let Ok(chain) = certificates::read(&place.join("node.crt"))
+            && let Some(name) = sluice_tls::common_name(&chain[0])
+        {
+            known.push((name, chain, place));
+        }
+    }
+    known.sort_by(|(_, _, one), (_, _, other)| one.cmp(other));
+    for (index, (name, addresses)) in hosts.iter().enumerate() {
+        for address in addresses {
+            let (name, address) = (name.clone(), *address);
+            if let Some((other, _)) =
+                hosts[..index].iter().find(|(other, theirs)| *other != name && theirs.contains(&address))
+            {
+                return Err(AuthorityError::Twice { name, other: other.clone(), address });
+            }
+            let theirs = known.iter().find(|(other, chain, _)| *other != name && certificates::is_for(chain, address));
+            if let Some((other, _, place)) = theirs {
+                let (other, place) = (other.clone(), place.clone());
+                return Err(AuthorityError::Taken { name, other, address, place });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The warning of an authority that ends long before a certificate would that is made now.
@@ -338,6 +401,30 @@ mod tests {
 
     fn host(name: &str, address: &str) -> (String, Vec<IpAddr>) {
         (name.to_owned(), vec![address.parse().unwrap()])
+    }
+
+    #[test]
+    fn an_address_is_one_hosts_only() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("ca");
+        let refused = |hosts: &[(String, Vec<IpAddr>)]| make_bundles(&dir, hosts).unwrap_err().to_string();
+        let error = refused(&[host("node1", "10.0.0.1"), host("node2", "10.0.0.1")]);
+        assert!(error.starts_with("node2 and node1 can't both have the address 10.0.0.1\n"), "{error}");
+        assert!(!dir.exists());
+        let both = ["10.0.0.1", "fd00::1"].map(|address| address.parse().unwrap());
+        let first = ("node1".to_owned(), both.to_vec());
+        make_bundles(&dir, std::slice::from_ref(&first)).unwrap();
+        for address in ["10.0.0.1", "fd00::1"] {
+            let error = refused(&[host("node5", address)]);
+            assert!(error.starts_with(&format!("node5 can't have the address {address}: the certificate of node1 ")));
+            assert!(!dir.join("node5").exists());
+        }
+        make_bundles(&dir, &[first, host("node5", "10.0.0.5")]).unwrap();
+        // Its own former certificate is put aside.
+        fs::rename(dir.join("node5"), dir.join("node5.old")).unwrap();
+        make_bundles(&dir, &[host("node5", "10.0.0.5")]).unwrap();
+        fs::remove_dir_all(dir.join("node1")).unwrap();
+        make_bundles(&dir, &[host("node6", "10.0.0.1")]).unwrap();
     }
 
     #[test]

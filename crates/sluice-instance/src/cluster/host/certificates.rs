@@ -1,14 +1,14 @@
 //! A host's certificates: whether they will do, and copies for the user that runs PostgreSQL and etcd, who need not be
 //! able to read those of `/etc`.
 
-use std::{fs, path::Path, sync::Arc, time::SystemTime};
+use std::{fs, net::IpAddr, path::Path, sync::Arc, time::SystemTime};
 
 use rustls::{
     RootCertStore,
-    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier, verify_server_name},
     crypto::ring,
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
-    server::WebPkiClientVerifier,
+    server::{ParsedCertificate, WebPkiClientVerifier},
 };
 use sluice_config::NodeConfig;
 use sluice_tls::{Expiry, FileError, MakeError};
@@ -115,6 +115,12 @@ pub(super) fn roots(path: &Path) -> Result<Arc<RootCertStore>, String> {
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
     Ok(Arc::new(roots))
+}
+
+/// Whether a certificate is for that address, be it valid or not.
+pub(super) fn is_for(chain: &[CertificateDer<'_>], address: IpAddr) -> bool {
+    let parsed = chain.first().and_then(|first| ParsedCertificate::try_from(first).ok());
+    parsed.is_some_and(|parsed| verify_server_name(&parsed, &address.into()).is_ok())
 }
 
 /// Whether a certificate is by one of these authorities, for a host of that name or address, as a server and a client.
