@@ -1,11 +1,13 @@
 //! The addresses that clients connect to: `listen` and `unix_socket_dir`.
 
 use std::{
+    fs, io,
     net::SocketAddr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
+use rustix::fs::{Access, access};
 use sluice_control::address::Network;
 
 use crate::{
@@ -54,6 +56,8 @@ pub(crate) fn read(section: &Section<'_>) -> Listen {
             section.note(&schema::UNIX_SOCKET_DIR, *offset, Fault::new(what, "give that address a port"));
         } else if let Err(fault) = check_socket_path(dir, first.port()) {
             section.note(&schema::UNIX_SOCKET_DIR, *offset, fault);
+        } else if let Some(fault) = unfit_now(dir) {
+            section.source().warn(*offset, schema::UNIX_SOCKET_DIR.name, fault);
         }
     }
     Listen { addresses, unix_socket_dir: dir.map(|(dir, _)| dir) }
@@ -101,6 +105,29 @@ fn check_overlaps(section: &Section<'_>, addresses: &[(SocketAddr, usize)]) {
             section.note(&schema::LISTEN, *offset, Fault::new(what, "leave one of the two"));
         }
     }
+}
+
+/// The reason why whoever reads the file can't make a socket in a folder now. No error: systemd may make it for the service
+/// (`RuntimeDirectory=`), or let that alone write there.
+fn unfit_now(dir: &Path) -> Option<Fault> {
+    let error = match fs::metadata(dir) {
+        Ok(found) if !found.is_dir() => {
+            return Some(Fault::new(format!("{dir:?} is no folder"), "name a folder that clients may enter"));
+        }
+        Ok(_) => access(dir, Access::WRITE_OK | Access::EXEC_OK).err()?.into(),
+        Err(error) => error,
+    };
+    let (what, remedy) = match error.kind() {
+        io::ErrorKind::NotFound => (
+            format!("there is no folder {dir:?}"),
+            "create it, or name another one; the packaged service makes /run/sluice when it starts",
+        ),
+        _ => (
+            format!("no socket can be made in {dir:?}: {error}"),
+            "let the user that Sluice runs as write there, and check as that user; or name another folder",
+        ),
+    };
+    Some(Fault::new(what, remedy))
 }
 
 /// Checks that a Unix socket named as PostgreSQL names it can exist in a folder.

@@ -118,6 +118,30 @@ fn files_that_can_not_be_used() {
 }
 
 #[test]
+fn a_folder_in_which_no_socket_can_be_made_is_worth_a_word() {
+    let folder = folder("sockets");
+    let file = folder.join("sluice.toml");
+    let path = folder.to_str().expect("UTF-8");
+    let warnings = |dir: &str| {
+        let text = format!("unix_socket_dir = \"{dir}\"\nauth.method = \"trust\"\n[[database]]\nname = \"*\"\n");
+        write(&file, text.as_bytes(), 0o600);
+        let config = sluice_config::load(&file).unwrap_or_else(|report| panic!("{report}"));
+        config.warnings.iter().map(sluice_config::Problem::in_one_line).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(warnings("."), "");
+    let said = warnings("none");
+    let expected = format!("sluice.toml:1:19: unix_socket_dir: there is no folder \"{path}/none\"");
+    assert!(said.contains(&expected) && said.contains("create it"), "{said}");
+    let said = warnings("sluice.toml");
+    assert!(said.contains("sluice.toml\" is no folder"), "{said}");
+    // Root may write everywhere.
+    if !rustix::process::geteuid().is_root() {
+        let said = warnings("/");
+        assert!(said.contains("no socket can be made in \"/\": ") && said.contains("check as that user"), "{said}");
+    }
+}
+
+#[test]
 fn a_configuration_that_can_not_be_read() {
     let folder = folder("unreadable");
     let file = folder.join("sluice.toml");
