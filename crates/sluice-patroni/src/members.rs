@@ -108,6 +108,22 @@ impl Member {
             || ["sync_priority", "failover_priority"].into_iter().any(is_last)
     }
 
+    /// Whether its tags keep it from becoming the primary. `nofailover` counts before `failover_priority`, and any text in
+    /// it is true to Patroni.
+    pub fn is_never_primary(&self) -> bool {
+        match &self.tags["nofailover"] {
+            Value::Null => {
+                let priority = &self.tags["failover_priority"];
+                let priority = priority.as_i64().or_else(|| priority.as_str()?.trim().parse().ok());
+                priority.is_some_and(|priority| priority <= 0)
+            }
+            Value::Bool(is_so) => *is_so,
+            Value::Number(number) => number.as_f64() != Some(0.0),
+            Value::String(word) => !word.is_empty(),
+            _ => true,
+        }
+    }
+
     /// Its REST API, once it has said where that is.
     pub fn rest(&self) -> Option<Rest> {
         Rest::parse(self.api_url.as_deref()?)
@@ -214,6 +230,22 @@ mod tests {
         ] {
             let body = format!(r#"{{"members": [{{"name": "a", "tags": {tags}}}]}}"#);
             assert_eq!(read(&body).unwrap().members[0].is_never_synchronous(), never, "{tags}");
+        }
+    }
+
+    #[test]
+    fn tags_keep_a_node_from_becoming_the_primary() {
+        for (tags, never) in [
+            (r#"{"nofailover": true}"#, true),
+            (r#"{"nofailover": "false"}"#, true),
+            (r#"{"failover_priority": 0}"#, true),
+            (r#"{"failover_priority": "-1"}"#, true),
+            (r#"{"nofailover": false, "failover_priority": 0}"#, false),
+            (r#"{"failover_priority": 2, "nosync": true}"#, false),
+            ("null", false),
+        ] {
+            let body = format!(r#"{{"members": [{{"name": "a", "tags": {tags}}}]}}"#);
+            assert_eq!(read(&body).unwrap().members[0].is_never_primary(), never, "{tags}");
         }
     }
 

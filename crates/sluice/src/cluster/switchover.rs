@@ -28,6 +28,11 @@ const LOOP_WAIT: Duration = Duration::from_secs(10);
 /// The time for pools to let their clients go on by themselves then.
 const PICK_UP_TIME: Duration = Duration::from_secs(5);
 
+/// The reason why Patroni makes a node no primary, and the remedy.
+const NO_FAILOVER: &str = "\
+its tag nofailover, or failover_priority of 0, keeps it from that: name another node, or take the tag out of its patroni.yml and \
+have Patroni read that again (patronictl reload)";
+
 /// `sluice cluster switchover`.
 pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result<()> {
     target.check_majority()?;
@@ -52,8 +57,8 @@ pub(super) fn settled(target: &Target, to: Option<&str>) -> Result<Members> {
     let settled = target.wait(SETTLE_TIME, |members| {
         // What there is no remedy for but another request is said at once.
         let is_in_vain = members.holder().is_some_and(|leader| Some(&*leader.name) == to)
-            || to.is_some_and(|to| members.named(to).is_none())
-            || to.is_none() && members.pause;
+            || to.is_some_and(|to| members.named(to).is_none_or(Member::is_never_primary))
+            || to.is_none() && (members.pause || nobody_may(members));
         missing = if is_in_vain { None } else { what_is_missing(target, members, to, Wanted::All) };
         missing.is_none().then(|| members.clone())
     });
@@ -216,7 +221,8 @@ fn missing(
         (!answers(member)).then(|| format!("Patroni or PostgreSQL of {name} does not answer"))
     };
     let standbys = members.members.iter().filter(|member| !member.is_leader());
-    let candidates: Vec<_> = standbys.filter(|member| to.is_none_or(|to| member.name == to)).collect();
+    let may_be = |member: &&Member| to.map_or_else(|| !member.is_never_primary(), |to| member.name == to);
+    let candidates: Vec<_> = standbys.filter(may_be).collect();
     if !answers(leader) {
         return Some(format!("PostgreSQL of {}, the primary, does not run yet", leader.name));
     }
@@ -234,6 +240,12 @@ fn missing(
         _ => faults.len() < candidates.len(),
     };
     (!is_ready).then(|| faults.join("; "))
+}
+
+/// Whether there are standbys, and all have a tag that keeps them from becoming the primary.
+fn nobody_may(members: &Members) -> bool {
+    let standbys = || members.members.iter().filter(|member| !member.is_leader());
+    standbys().next().is_some() && standbys().all(Member::is_never_primary)
 }
 
 /// Whether commits are waited for on other standbys, and not on that one.
@@ -263,11 +275,17 @@ impl<'a> Plan<'a> {
             if !members.members.iter().any(|member| streams(&member)) {
                 bail!("no standby of {} follows it: {members}\n{remedy}", leader.name);
             }
+            if nobody_may(members) {
+                bail!("no standby of {} may become the primary\n{NO_FAILOVER}", leader.name);
+            }
             return Ok(Self { leader });
         };
         let candidate = named(members, to)?;
         if candidate.is_leader() {
             bail!("{to} is the primary already");
+        }
+        if candidate.is_never_primary() {
+            bail!("{to} may not become the primary\n{NO_FAILOVER}");
         }
         if !streams(&candidate) {
             bail!("{to} can't become the primary: it is {}\n{remedy}", candidate.state);
@@ -408,7 +426,8 @@ mod tests {
             .split(", ")
             .map(|member| {
                 let words: Vec<_> = member.split(' ').collect();
-                json!({ "name": words[0], "role": words[1], "state": words[2] })
+                let tags = words.get(3).map(|tag| json!({ *tag: true }));
+                json!({ "name": words[0], "role": words[1], "state": words[2], "tags": tags })
             })
             .collect();
         serde_json::from_value(json!({ "members": members, "pause": pause })).unwrap()
@@ -445,6 +464,13 @@ mod tests {
             (fresh, None, Mode::Synchronous, "", Some("b is not synchronous yet")),
             (fresh, None, Mode::Asynchronous, "b", None),
             ("a leader running, b sync_standby streaming, c replica streaming", None, Mode::Synchronous, "", None),
+            (
+                "a leader running, b quorum_standby streaming, c replica streaming nofailover",
+                None,
+                Mode::Quorum,
+                "",
+                None,
+            ),
             ("a leader running", None, Mode::Asynchronous, "", Some("has no standby")),
         ] {
             let members = members(text, false);
@@ -507,6 +533,13 @@ mod tests {
             ("a leader running, b replica streaming", false, Some("x"), "its nodes are a, b"),
             ("a leader running, b replica streaming", false, Some("a"), "is the primary already"),
             ("a leader running, b replica stopped", false, Some("b"), "it is stopped"),
+            (
+                "a leader running, b replica streaming nofailover",
+                false,
+                Some("b"),
+                "b may not become the primary\nits tag",
+            ),
+            ("a leader running, b replica streaming nofailover", false, None, "no standby of a may become the primary"),
             ("a leader running, b sync_standby streaming, c replica streaming", false, Some("c"), "choose b"),
         ] {
             let error = Plan::make(&members(text, pause), to).unwrap_err().to_string();
