@@ -36,7 +36,8 @@
 //! | `stop.rs` | stopping |
 //! | `shutdown.rs` | what makes a primary's shutdown short |
 //! | `route.rs` | where the nodes reach each other, if not where they listen |
-//! | `peer.rs` | asking the PostgreSQL of another host |
+//! | `peer.rs` | asking a node's PostgreSQL, here or on another host |
+//! | `judged.rs` | what PostgreSQL says of settings |
 //! | `slots.rs` | whether a node could serve the slots of subscribers |
 //! | `etcd_api.rs`, `hedge.rs` | etcd's keys and leases; which member is asked |
 //! | `waker.rs` | telling Patroni of a postmaster that has ended |
@@ -55,6 +56,7 @@ mod folder;
 mod half_copy;
 mod hedge;
 mod host;
+mod judged;
 mod keeper;
 mod known;
 mod needs;
@@ -102,8 +104,10 @@ pub use self::{
         Again, AuthorityError, Bundle, Host, HostSpec, Pause, authority_ends, begin, certificate_ends, check,
         make_bundles, remove,
     },
+    judged::{Judgement, Misread, TypeTold, judge, misread},
     known::{EtcdHere, EtcdHosts, Known, KnownEtcd},
     patroni::{Node, STANDBYS_REQUIRED},
+    peer::Reach,
     resize::{is_cluster, to_one},
     rest::{Api, Member, Members},
     roles::{Secrets, drop_slots},

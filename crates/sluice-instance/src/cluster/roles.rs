@@ -20,12 +20,14 @@ pub(super) const REPLICATION: &str = "sluice_replication";
 /// The role by which pg_rewind reads the leader's files.
 pub(super) const REWIND: &str = "sluice_rewind";
 
-/// Functions that pg_rewind calls (PostgreSQL documentation, "pg_rewind", Notes).
-const REWIND_FUNCTIONS: [&str; 4] = [
+/// Functions that pg_rewind calls (PostgreSQL documentation, "pg_rewind", Notes), and what is behind `pg_file_settings`,
+/// by which another host sees what a node can't read of its settings.
+const REWIND_FUNCTIONS: [&str; 5] = [
     "pg_ls_dir(text, boolean, boolean)",
     "pg_stat_file(text, boolean)",
     "pg_read_binary_file(text)",
     "pg_read_binary_file(text, bigint, bigint, boolean)",
+    "pg_show_all_file_settings()",
 ];
 
 /// The file with the password for Patroni's REST API.

@@ -1,12 +1,11 @@
 //! Logical replication slots as one node has them, and whether it could serve them as the primary: Patroni copies a slot
 //! without the log and without the snapshots that its decoding begins with, and says nothing where they are missing.
 
-use std::{collections::BTreeSet, io, path::Path};
+use std::{collections::BTreeSet, io};
 
-use postgres::{Client, NoTls};
-use sluice_tls::ClientTls;
+use postgres::Client;
 
-use super::{peer, shutdown::superuser};
+use super::peer::Reach;
 
 const SLOTS: &str = "SELECT slot_name::text, coalesce(restart_lsn - '0/0', 0)::int8, \
                      coalesce(confirmed_flush_lsn - '0/0', 0)::int8, coalesce(wal_status, '') = 'lost' \
@@ -50,27 +49,13 @@ pub enum Unserved {
 }
 
 impl LogicalSlots {
-    /// Asks the PostgreSQL on `pgdata` by its Unix socket, as the superuser; `None` where none runs.
+    /// Asks a node's PostgreSQL; `None` where none runs.
     ///
     /// # Errors
     ///
-    /// The data directory can't be read, this user is not let in, or it does not answer.
-    pub fn ask(pgdata: &Path) -> io::Result<Option<Self>> {
-        let Some(config) = superuser(pgdata)? else { return Ok(None) };
-        peer::within_time(move || Self::told(&mut config.connect(NoTls)?)).map(Some)
-    }
-
-    /// Asks the PostgreSQL of another host of a cluster, as pg_rewind's role, which a host's certificate lets in; `None`
-    /// where none listens.
-    ///
-    /// # Errors
-    ///
-    /// This host is not let in, or it does not answer.
-    pub fn ask_host(host: &str, port: u16, tls: &ClientTls) -> io::Result<Option<Self>> {
-        match peer::ask(host, port, tls, Self::told) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
-            told => told.map(Some),
-        }
+    /// The data directory can't be read, whoever asks is not let in, or it does not answer.
+    pub fn ask(node: Reach<'_>) -> io::Result<Option<Self>> {
+        node.ask(Self::told)
     }
 
     fn told(client: &mut Client) -> Result<Self, postgres::Error> {

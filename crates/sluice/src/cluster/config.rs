@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use sluice_instance::cluster::STANDBYS_REQUIRED;
 use sluice_patroni::Members;
 
-use super::{parameters, settings, status::pending, target::Target};
+use super::{judged, parameters, settings, status::pending, target::Target};
 
 /// The place of PostgreSQL's own settings, whose names may have dots themselves.
 const PARAMETERS: &str = "postgresql.parameters.";
@@ -44,6 +44,7 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
         put(&mut change, &["postgresql", "parameters", STANDBYS_REQUIRED], required.into());
     }
     check_parameters(target, &members, &change)?;
+    judged::before(target, &members, &change)?;
     let was_pending = members.members.iter().any(|member| member.pending_restart);
     let answer = target.share(teller, &change)?;
     let now = flat(&serde_json::from_slice::<Value>(&answer.body)?);
@@ -64,31 +65,30 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
         let mut all = members.members.iter();
         (!was_pending && all.all(|member| member.pending_restart)).then(|| members.members.clone())
     };
-    let needs = match target.wait(heard, all_say_so) {
+    let now = match target.wait(heard, all_say_so) {
         Ok(all) => all,
         Err(last) => last.map_or_else(Vec::new, |members| members.members),
     };
-    let needs: Vec<_> = needs.iter().filter(|member| member.pending_restart).collect();
+    let needs: Vec<_> = now.iter().filter(|member| member.pending_restart).collect();
     for member in &needs {
         say!("{} has to be restarted: {}", member.name, pending(member).join(", "));
     }
     if !needs.is_empty() {
         say!("sluice cluster restart --pending does that, one node after the other");
     }
-    Ok(())
+    judged::behind(target, &now, &change)
 }
 
 /// Sees that Patroni gives PostgreSQL its own settings as they are said, by the version that the nodes have. Where none of
 /// them says that, there is nothing to go by.
 fn check_parameters(target: &Target, members: &Members, change: &Value) -> Result<()> {
-    let Some(parameters) = change.pointer("/postgresql/parameters").and_then(Value::as_object) else { return Ok(()) };
+    let set = judged::set(change);
+    if set.is_empty() {
+        return Ok(());
+    }
     let own = target.own_words(members);
     let Some(version) = own.iter().find_map(|own| own.as_ref().ok()?.server_version) else { return Ok(()) };
-    for (name, value) in parameters.iter().filter(|(_, value)| !value.is_null()) {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        parameters::check(name, &text, version)?;
-    }
-    Ok(())
+    set.iter().try_for_each(|(name, value)| parameters::check(name, value, version))
 }
 
 /// The change that `name=value` stands for, each of them; what has no value is removed.

@@ -16,12 +16,14 @@
 //! | `config` | the settings that all nodes share |
 //! | `settings` | the values that Patroni takes for them |
 //! | `parameters` | PostgreSQL's own settings, as Patroni checks them |
+//! | `judged` | and as PostgreSQL takes them |
 //! | `maintenance` | pause, resume, and a node that is copied anew |
 //! | `moment` | times as PostgreSQL writes them |
 
 mod config;
 mod failover;
 mod hold;
+mod judged;
 mod maintenance;
 mod moment;
 mod parameters;
@@ -153,7 +155,8 @@ pub(crate) struct SwitchoverArgs {
 pub(crate) struct HoldingArgs {
     #[command(flatten)]
     patience: PatienceArgs,
-    /// Go on though transactions are still open then: they fail with 40001; or though a subscriber would not be served
+    /// Go on though transactions are still open then: they fail with 40001; or though a subscriber would not be served, or
+    /// a node's PostgreSQL does not take its settings
     #[arg(long)]
     force: bool,
     /// Do not hold clients first

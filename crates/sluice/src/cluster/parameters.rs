@@ -4,6 +4,7 @@
 use std::fmt;
 
 use anyhow::{Result, anyhow, bail};
+use sluice_instance::cluster::TypeTold;
 use sluice_units::{Quantity, Unit, respelled};
 
 /// A setting a line; the file's head says what is in it.
@@ -89,6 +90,23 @@ pub(super) fn check(name: &str, value: &str, version: u32) -> Result<()> {
              EXTENSION.NAME; if your PostgreSQL is a fork that has this setting, use patronictl edit-config"
         ),
     }
+}
+
+/// Sees that an extension's setting has a value of its type, as PostgreSQL tells that.
+pub(super) fn check_told(name: &str, value: &str, told: &TypeTold) -> Result<()> {
+    let TypeTold { vartype, unit, least, largest, words } = told;
+    let is_switch = |word: &&str| matches!(*word, "on" | "off");
+    let others = words.split(',').filter(|word| !is_switch(word)).collect::<Vec<_>>().join(",");
+    let values = match &**vartype {
+        "bool" => Type::Bool,
+        "enum" => Type::Enum { words: &others, is_bool: words.split(',').filter(is_switch).count() == 2 },
+        kind @ ("integer" | "real") => Type::Number { is_whole: kind == "integer", least, largest, unit },
+        _ => return Ok(()),
+    };
+    if values.takes(value.trim()) {
+        return Ok(());
+    }
+    bail!("{name}={value} is not a value that PostgreSQL accepts\nallowed is {values}")
 }
 
 impl Type<'_> {
@@ -196,6 +214,32 @@ mod tests {
         }
         // A newer one's.
         assert!(check("nonsense", "3", 190_000).is_ok() && check("io_method", "worker", 180_000).is_ok());
+    }
+
+    #[test]
+    fn an_extensions_setting_is_checked_by_its_type() {
+        let told = |vartype: &str, more: [&str; 4]| {
+            let [unit, least, largest, words] = more.map(str::to_owned);
+            TypeTold { vartype: vartype.to_owned(), unit, least, largest, words }
+        };
+        let time = told("integer", ["ms", "0", "2147483647", ""]);
+        let level = told("enum", ["", "", "", "off,local,on"]);
+        for (value, told, said) in [
+            ("5s", &time, None),
+            ("5MB", &time, Some("a whole number of ms")),
+            ("-1", &time, Some("from 0 to 2147483647ms")),
+            ("local", &level, None),
+            ("true", &level, None),
+            ("bogus", &level, Some("allowed is one of on, off, local")),
+            ("maybe", &told("bool", [""; 4]), Some("on or off")),
+            ("anything", &told("string", [""; 4]), None),
+        ] {
+            let found = check_told("a.b", value, told).map_err(|error| error.to_string());
+            match said {
+                None => assert_eq!(found, Ok(()), "{value}"),
+                Some(said) => assert!(found.as_ref().is_err_and(|it| it.contains(said)), "{value}: {found:?}"),
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_patroni::{Member, Members, Method};
 
 use super::{
-    Holding, slots,
+    Holding, judged, slots,
     switchover::{Held, Plan, settled},
     target::{Target, leader},
 };
@@ -32,6 +32,7 @@ pub(super) fn rolling(target: &Target, pending: bool, timeout: Duration, how: Ho
         say!("no node has to be restarted");
         return Ok(());
     }
+    judged::check(target, &members, how.force)?;
     if shrinks(primary) {
         restart_in_place(target, &members, primary, timeout, how)?;
     }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, bail};
 use serde_json::Value;
-use sluice_instance::cluster::Unserved;
+use sluice_instance::cluster::{LogicalSlots, Unserved};
 use sluice_patroni::Members;
 
 use super::target::{Target, at_once, leader};
@@ -69,7 +69,8 @@ impl<'a> Told<'a> {
         let standbys = members.members.iter().filter(|member| !member.is_leader());
         let standbys = standbys.filter(|member| to.is_none_or(|to| member.name == to));
         let mut all = Self::default();
-        for (member, told) in at_once(standbys, |member| target.slots_of(member), |why| Some(Err(why))) {
+        let ask = |member| target.reach(member).map(LogicalSlots::ask);
+        for (member, told) in at_once(standbys, ask, |why| Some(Err(why))) {
             let node = &*member.name;
             match told {
                 Some(Ok(Some(here))) => {

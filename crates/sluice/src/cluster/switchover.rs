@@ -9,7 +9,7 @@ use sluice_instance::cluster::Votes;
 use sluice_patroni::{Member, Members, Method};
 
 use super::{
-    Holding,
+    Holding, judged,
     moment::since,
     pools::Pools,
     slots,
@@ -38,6 +38,7 @@ pub(super) fn command(target: &Target, to: Option<&str>, how: Holding) -> Result
     target.check_majority()?;
     let mut members = settled(target, to)?;
     Plan::make(&members, to)?;
+    judged::check(target, &members, how.force)?;
     if slots::check(target, &members, to, how.force)? {
         members = settled(target, to)?;
     }

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 use sluice_config::Cluster;
-use sluice_instance::cluster::{self, Known, KnownEtcd, LogicalSlots, Votes, rest::USER};
+use sluice_instance::cluster::{self, Known, KnownEtcd, Reach, Votes, rest::USER};
 use sluice_patroni::{Answer, AskError, Credentials, Member, Members, Method, Own, Question};
 use sluice_tls::{ClientFiles, ClientTls, SslMode};
 
@@ -424,14 +424,14 @@ impl Target {
         !self.data.is_empty()
     }
 
-    /// The logical slots of a node whose data are here, or on another host that this host's certificate lets in. It can't
-    /// be asked otherwise; it has none to tell of where no PostgreSQL runs.
-    pub(super) fn slots_of(&self, member: &Member) -> Option<io::Result<Option<LogicalSlots>>> {
+    /// The way to a node's PostgreSQL: its data are here, or it is on another host that this host's certificate lets in.
+    /// There is none otherwise.
+    pub(super) fn reach<'a>(&'a self, member: &'a Member) -> Option<Reach<'a>> {
         if let Some(data) = self.data_of(&member.name) {
-            return Some(LogicalSlots::ask(data));
+            return Some(Reach::Here(data));
         }
-        let tls = self.tls.as_ref().filter(|_| self.is_ours())?;
-        Some(LogicalSlots::ask_host(member.host.as_ref()?, member.port?, tls))
+        let tls = self.tls.as_deref().filter(|_| self.is_ours())?;
+        Some(Reach::Host { host: member.host.as_ref()?, port: member.port?, tls })
     }
 
     /// Has a primary whose data are here make a checkpoint, so that Patroni's own is short while clients are held. It is for

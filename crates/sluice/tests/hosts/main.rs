@@ -169,6 +169,7 @@ fn three_hosts() {
     println!("a lost host: {:.1} s without an answer; {told}", waited.as_secs_f64());
 
     slots::of_other_hosts_are_asked_for(&hosts);
+    slots::settings_are_judged_by_all_hosts(&hosts);
     refused::what_is_not_the_clusters(&hosts);
     (0..3).for_each(|host| assert!(hosts.told(host).contains("READY=1\nSTATUS=its PostgreSQL is "), "{host}"));
     // At once: each waits for an etcd without a majority, which the last one has in any case.

@@ -1,4 +1,4 @@
-//! Slots of logical replication: a host asks the others whether they could serve them.
+//! What a host asks the others' PostgreSQL: whether they could serve slots of logical replication, and take their settings.
 
 use sluice_testkit::eventually;
 
@@ -40,6 +40,21 @@ pub(crate) fn of_other_hosts_are_asked_for(hosts: &Hosts) {
     }
     assert_eq!(hosts.leader(), leader);
     cluster(hosts, other, &["config", "set", "slots.unread="]).unwrap();
+}
+
+/// What PostgreSQL does not take is heard of all hosts, whichever of them asks.
+pub(crate) fn settings_are_judged_by_all_hosts(hosts: &Hosts) {
+    let other = (hosts.leader() + 1) % 3;
+    let set = |setting: &str| cluster(hosts, other, &["config", "set", &format!("postgresql.parameters.{setting}")]);
+    let said = set("timezone=Nowhere/Atall").unwrap_err();
+    assert!(said.contains("nothing is changed") && said.contains(r#"parameter "TimeZone""#), "{said}");
+    let said = set("log_timezone=Nowhere/Atall").unwrap_err();
+    for host in 0..3 {
+        assert!(said.contains(&format!("{}: PostgreSQL does not take log_timezone", name(host))), "{said}");
+    }
+    let said = cluster(hosts, other, &["switchover"]).unwrap_err();
+    assert!(said.contains(r#"invalid value for parameter "log_timezone""#), "{said}");
+    set("log_timezone=").unwrap();
 }
 
 /// What `sluice cluster` says on a host; an error if it fails.

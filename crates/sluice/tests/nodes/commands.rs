@@ -194,6 +194,7 @@ fn a_switchover_is_held_at_the_ends_of_transactions() {
     two_at_once(&cluster, &desk);
     with_one_synchronous_standby(&cluster, &desk);
     with_settings_that_can_not_be_read(&cluster, &pool, &desk);
+    with_settings_that_postgresql_does_not_take(&cluster, &desk);
     without_a_majority(&cluster, &desk);
     let waits = waits.iter().map(|(how, wait)| format!("{how}: {:.1} s", wait.as_secs_f64()));
     println!("the longest waits: {}; {told}; {slow} slow entries", waits.collect::<Vec<_>>().join(", "));
@@ -233,6 +234,58 @@ fn with_settings_that_can_not_be_read(cluster: &TestCluster, pool: &TestPool, de
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() || said.contains("by somebody else's doing"), "{said}");
     cluster.wait_ready();
+}
+
+/// What Patroni hands on and PostgreSQL does not take is refused before it is stored, where a session can try it; else it
+/// is said behind that, and no node is restarted with it.
+fn with_settings_that_postgresql_does_not_take(cluster: &TestCluster, desk: &Desk) {
+    cluster.wait_ready();
+    let leader = cluster.leader();
+    let here = |words: &[&str]| {
+        let mut command = Command::new(SLUICE);
+        command.arg("cluster").args(words).arg("--data").arg(cluster.cluster().data_dir().root());
+        command
+    };
+    let set = |setting: &str| here(&["config", "set", &format!("postgresql.parameters.{setting}")]);
+    let before = desk.says(&["config"]);
+    for (setting, words) in [
+        ("timezone=Nowhere/Atall", r#"invalid value for parameter "TimeZone""#),
+        ("sluice.synchronous_commit_floor=bogus", "Available values: "),
+        ("sluice.synchronous_commit_flor=on", r#""sluice" is a reserved prefix"#),
+        ("sluice.transactions_per_admission=1001", "a whole number from 1 to 1000"),
+    ] {
+        let said = failure(&mut set(setting));
+        assert!(said.contains(words) && said.contains("PostgreSQL"), "{setting}: {said}");
+    }
+    assert_eq!(desk.says(&["config"]), before);
+
+    let said = failure(&mut set("log_timezone=Nowhere/Atall"));
+    let wrong = r#"invalid value for parameter "log_timezone": "Nowhere/Atall""#;
+    for node in cluster.cluster().nodes() {
+        assert!(
+            said.contains(&format!("{}: PostgreSQL does not take log_timezone=Nowhere/Atall", node.name)),
+            "{said}"
+        );
+    }
+    assert!(
+        said.contains(wrong) && said.contains("config set postgresql.parameters.log_timezone= takes back"),
+        "{said}"
+    );
+    for words in [&["switchover"][..], &["restart"]] {
+        let said = failure(&mut here(words));
+        assert!(said.contains(wrong) && said.contains("node3") && said.contains("--force"), "{words:?}: {said}");
+    }
+    assert_eq!(cluster.leader(), leader);
+    // A change that waits for a restart is none of that, nor is what Patroni gives on the command line.
+    for setting in ["log_timezone=", "track_activity_query_size=2kB", "max_connections=111"] {
+        let output = set(setting).output().unwrap();
+        assert!(output.status.success(), "{setting}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let output = here(&["restart", "--pending", "--no-hold"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Who can't ask PostgreSQL says so.
+    let said = desk.says(&["config", "set", "postgresql.parameters.work_mem=5MB"]);
+    assert!(said.contains("is not known of node1, node2, node3"), "{said}");
 }
 
 /// Of two switchovers at once one does what it was told, and the other one says that it came too late. The next one waits

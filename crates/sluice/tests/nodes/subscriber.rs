@@ -3,7 +3,7 @@
 
 use std::{fmt::Write, thread, time::Duration};
 
-use sluice_instance::cluster::LogicalSlots;
+use sluice_instance::cluster::{LogicalSlots, Reach};
 use sluice_testkit::{TestCluster, TestServer, Version, eventually};
 
 use crate::{
@@ -117,7 +117,7 @@ fn is_served_everywhere(cluster: &TestCluster) {
     has_its_slot_everywhere(cluster);
     let standbys: Vec<_> = (0..cluster.nodes()).filter(|node| *node != cluster.leader()).collect();
     let is_served = |node: usize| {
-        let slots = LogicalSlots::ask(&cluster.cluster().nodes()[node].pgdata).unwrap();
+        let slots = LogicalSlots::ask(Reach::Here(&cluster.cluster().nodes()[node].pgdata)).unwrap();
         slots.is_some_and(|slots| slots.unserved("elsewhere").is_none())
     };
     eventually("each standby could serve the slot", || standbys.iter().all(|node| is_served(*node)));
