@@ -127,7 +127,10 @@ cluster = \"main\"
 - Only a node that says itself that it holds the leader's lock and is out of recovery is the primary, and none that is on
   an older timeline than has been seen.
 - When another node is the primary, clients without an open transaction go on there, with their settings and prepared
-  statements. All connections to the node before are closed at once.
+  statements. All connections to the node before are closed at once. It is the same when the primary is at another
+  address without a promotion (its `listen` and `connect_address` were changed, and it was restarted in its place): it
+  is followed once it says so itself, PostgreSQL takes connections there, and no member that answers names another node
+  as the leader.
 - A client with a transaction block open gets an error with SQLSTATE 40001, at once or for its next statement, and stays
   connected: the transaction has failed, and can be run again after its ROLLBACK.
 - A client that waits for the answer to a COMMIT hears what has become of it, as soon as there is a primary: `COMMIT`, or

@@ -127,14 +127,22 @@ impl Primary {
             let (system, expected) = (self.system.clone(), before.system.clone());
             return Err(NotPrimary::OtherSystem { node, address, system, expected });
         }
-        // A promotion begins a timeline of its own, so another node on the same one has not been promoted.
-        let is_older = self.timeline < before.timeline
-            || (self.timeline == before.timeline && (&self.node, &self.address) != (&before.node, &before.address));
+        // A promotion begins a timeline of its own, so another node on the same one has not been promoted. The same node
+        // is the same primary, wherever it is: nobody else has written that timeline.
+        let is_older =
+            self.timeline < before.timeline || (self.timeline == before.timeline && self.node != before.node);
         if is_older {
             let (newer, begun) = (before.node.clone(), before.timeline);
             return Err(NotPrimary::Older { node, address, timeline: self.timeline, newer, begun });
         }
         Ok(())
+    }
+
+    /// Whether it is that one at another address, without a promotion. Others may remember where it was, so only its own
+    /// word says where it is.
+    pub fn has_moved_from(&self, before: &Self) -> bool {
+        self.address != before.address
+            && (&self.node, self.timeline, &self.system) == (&before.node, before.timeline, &before.system)
     }
 }
 
@@ -157,8 +165,21 @@ mod tests {
             let error = primary(node, timeline).follows(&before).expect_err("it is older");
             assert!(error.to_string().ends_with("node \"a\" has begun timeline 4 since"), "{error}");
         }
-        let moved = Primary { address: Address::Tcp("elsewhere".to_owned(), 5432), ..before.clone() };
-        assert!(moved.follows(&before).is_err(), "the same name at two addresses on one timeline");
+    }
+
+    #[test]
+    fn the_same_primary_may_be_at_another_address() {
+        let before = primary("a", 4);
+        let at = |address: &str, it: Primary| Primary { address: Address::Tcp(address.to_owned(), 5432), ..it };
+        let moved = at("elsewhere", before.clone());
+        assert_eq!((moved.follows(&before), before.follows(&moved)), (Ok(()), Ok(())));
+        assert!(moved.has_moved_from(&before) && !before.has_moved_from(&before));
+        for other in [primary("a", 3), primary("b", 4)] {
+            assert!(at("elsewhere", other.clone()).follows(&before).is_err(), "{other:?}");
+        }
+        for other in [primary("a", 5), primary("a", 3), primary("b", 4)] {
+            assert!(!at("elsewhere", other.clone()).has_moved_from(&before), "{other:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Any member tells who holds the leader's lock (`GET /cluster`); that node is asked itself whether it holds it and is
 //! out of recovery (`GET /primary`), and by which timeline it writes. A node that does not answer that is not the
-//! primary, and what was seen last stays until another one is.
+//! primary, and what was seen last stays until another one is. A primary that seems to be at another address says itself
+//! where it is (its own `GET /cluster`): others may tell from memory.
 //!
 //! It also says when a hold is over: a primary that was held for a restart of its own has been started anew.
 
@@ -21,6 +22,7 @@ use sluice_core::hub::{Held, Hub};
 use sluice_patroni::{AskError, Members, Own, Question};
 use sluice_tls::ClientTls;
 use tokio::{
+    net::TcpStream,
     sync::{mpsc, watch},
     task::{AbortHandle, JoinSet},
     time::{Instant, sleep_until, timeout},
@@ -250,12 +252,15 @@ impl Follower {
                 (rest, members, Some(primary))
             });
         }
-        let mut faults = BTreeSet::new();
+        let (mut faults, mut named) = (BTreeSet::new(), BTreeSet::new());
         let mut best: Option<(Member, Found)> = None;
         let mut deadline = Instant::now() + ROUND_TIME;
         while let Ok(Some(Ok((rest, members, primary)))) = timeout(deadline - Instant::now(), tasks.join_next()).await {
             match members {
-                Ok(all) => self.members = all.members.iter().filter_map(|member| member.rest()).collect(),
+                Ok(all) => {
+                    named.extend(all.holder().map(|holder| holder.name.clone()));
+                    self.members = all.members.iter().filter_map(|member| member.rest()).collect();
+                }
                 Err(error) => {
                     faults.insert(format!("{rest} can't be asked: {}", unanswered(&error)));
                     continue;
@@ -276,6 +281,10 @@ impl Follower {
                 }
             }
         }
+        let best = match best {
+            Some(best) => self.where_it_says(best, &named, time_max).await.map_err(|fault| faults.insert(fault)).ok(),
+            None => None,
+        };
         let (member, primary) = best.unzip();
         self.primary = member;
         match primary {
@@ -287,17 +296,70 @@ impl Follower {
         }
     }
 
-    /// Tells the primary that has been found, unless it is known.
-    async fn found(&mut self, (primary, started): Found, mut faults: BTreeSet<String>) {
+    /// The primary that has been found, at the address that it says itself if others say that it has moved.
+    ///
+    /// It has answered as the holder of the lock, by which it is the one whom its own view names as that. Nobody else may be
+    /// named: where two are, one of them has an old view, and it is not known which.
+    async fn where_it_says(
+        &self,
+        (member, (primary, started)): (Member, Found),
+        named: &BTreeSet<String>,
+        time_max: Duration,
+    ) -> Result<(Member, Found), String> {
+        let Some(known) = self.known().filter(|known| primary.has_moved_from(known)) else {
+            return Ok((member, (primary, started)));
+        };
+        let name = &member.name;
+        let own = question(&self.resolver, &member.rest, self.cluster.tls.clone(), time_max, Members::ask).await;
+        let own = own.map_err(|error| format!("node \"{name}\" does not say where it is: {}", unanswered(&error)))?;
+        let Some(own) = own.holder().filter(|holder| holder.name == *name).and_then(placed) else {
+            return Err(format!("node \"{name}\" does not say itself that it holds the lock, and where it is"));
+        };
+        if let Some(other) = named.iter().find(|other| *other != name).filter(|_| own.address != known.address) {
+            let address = &own.address;
+            return Err(format!(
+                "node \"{name}\" says that it is at {address} now, and another member that \"{other}\" holds the lock"
+            ));
+        }
+        let address = match self.is_listened_at(&own.address, time_max).await {
+            true => own.address,
+            // Patroni may announce what PostgreSQL is to have after its next restart only.
+            false => known.address,
+        };
+        let primary = Primary { address: address.clone(), ..primary };
+        Ok((Member { address, ..member }, (primary, started)))
+    }
+
+    /// Whether somebody takes connections there.
+    async fn is_listened_at(&self, address: &Address, time_max: Duration) -> bool {
+        let Address::Tcp(host, port) = address else { return false };
+        let connect = async {
+            for ip in self.resolver.addresses_of_member(host, time_max).await.unwrap_or_default() {
+                if TcpStream::connect((ip, *port)).await.is_ok() {
+                    return true;
+                }
+            }
+            false
+        };
+        timeout(time_max, connect).await.unwrap_or(false)
+    }
+
+    /// The primary that the snapshot has.
+    fn known(&self) -> Option<Primary> {
         let snapshot = self.hub.snapshot();
         let standing = snapshot.clusters.iter().find(|standing| standing.cluster.name == self.cluster.name);
-        let known = standing.and_then(|standing| standing.primary.as_ref());
-        match known.map(|known| primary.follows(known)) {
+        standing.and_then(|standing| standing.primary.clone())
+    }
+
+    /// Tells the primary that has been found, unless it is known.
+    async fn found(&mut self, (primary, started): Found, mut faults: BTreeSet<String>) {
+        let known = self.known();
+        match known.as_ref().map(|known| primary.follows(known)) {
             Some(Err(error)) => {
                 faults.insert(error.to_string());
                 self.primary = None;
             }
-            _ if known == Some(&primary) => {
+            _ if known.as_ref() == Some(&primary) => {
                 // What was held for a restart of its own has no other end.
                 if self.started.is_some() && started.is_some() && self.started != started {
                     self.hub.end_hold(&self.cluster.name, Held::Restarted);

@@ -4,6 +4,7 @@
 //! 127.0.0.1: `postgres` and `app`, by [`TestCluster::password`]; the first also by the Unix socket, without one.
 
 use std::{
+    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
@@ -21,7 +22,7 @@ use sluice_instance::{
     cluster::{Cluster, ClusterSpec, Environment, Members, rest},
 };
 
-use crate::{case::Version, place::place, proc};
+use crate::{case::Version, eventually, place::place, proc};
 
 /// Time for what a failover takes at the longest: the leader's lease, and the next leader's start.
 pub const FAILOVER_PATIENCE: Duration = Duration::from_secs(150);
@@ -205,6 +206,34 @@ impl TestCluster {
             Ok(answer) => Err(format!("{}: {}", answer.status, answer.text())),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Has a node's PostgreSQL listen at another address of this machine as well, and the node announce that one, once it
+    /// is restarted.
+    pub fn move_postgres(&self, node: usize, host: &str) {
+        let (postgres, file) = (self.postgres(node), self.cluster.nodes()[node].home.join("patroni.yml"));
+        let mut text = fs::read_to_string(&file).expect("it is there");
+        let there = format!("{host}:{}", postgres.port());
+        for (key, address) in [("listen", format!("{},{there}", postgres.ip())), ("connect_address", there)] {
+            let [before, after] = [postgres.to_string(), address].map(|address| format!("\"{key}\": \"{address}\""));
+            assert_eq!(text.matches(&before).count(), 1, "{before} in {text}");
+            text = text.replace(&before, &after);
+        }
+        fs::write(&file, text).expect("it can be written");
+        self.tell(node, "/reload");
+        let name = &self.cluster.nodes()[node].name;
+        eventually("it is to be restarted", || self.look().named(name).is_some_and(|it| it.pending_restart));
+    }
+
+    /// Restarts a node's PostgreSQL in its place, by Patroni's REST API.
+    pub fn restart_postgres(&self, node: usize) {
+        self.tell(node, "/restart");
+    }
+
+    fn tell(&self, node: usize, path: &str) {
+        let answer = self.cluster.api().send(self.rest(node), rest::Method::Post, path, "{}", FAILOVER_PATIENCE);
+        let answer = answer.unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(matches!(answer.status, 200 | 202), "{path}: {}: {}", answer.status, answer.text());
     }
 
     /// Kills a node's postmaster with SIGKILL; its Patroni lives.

@@ -31,6 +31,8 @@ pub(crate) struct Figures {
     unchanged: u64,
     /// Primaries that were taken for what they said.
     promoted: u64,
+    /// Those of them that were the same one elsewhere.
+    moved: u64,
     /// Those that were not.
     refused: u64,
     /// Rules of a server that were news.
@@ -56,6 +58,7 @@ impl Figures {
         self.published += other.published;
         self.unchanged += other.unchanged;
         self.promoted += other.promoted;
+        self.moved += other.moved;
         self.refused += other.refused;
         self.rules += other.rules;
         self.rules_of_others += other.rules_of_others;
@@ -67,12 +70,12 @@ impl Figures {
         self.held_off += other.held_off;
     }
 
-    fn numbers(&self) -> [u64; 12] {
-        let Self { published, unchanged, promoted, refused, rules, rules_of_others, without_primary, .. } = *self;
-        let Self { led, stayed, spread, without_reader, held_off, .. } = *self;
-        let before = [published, unchanged, promoted, refused, rules, rules_of_others, without_primary];
+    fn numbers(&self) -> [u64; 13] {
+        let Self { published, unchanged, promoted, moved, refused, rules, rules_of_others, .. } = *self;
+        let Self { without_primary, led, stayed, spread, without_reader, held_off, .. } = *self;
+        let before = [published, unchanged, promoted, moved, refused, rules, rules_of_others];
         let [a, b, c, d, e, f, g] = before;
-        [a, b, c, d, e, f, g, led, stayed, spread, without_reader, held_off]
+        [a, b, c, d, e, f, g, without_primary, led, stayed, spread, without_reader, held_off]
     }
 
     /// A simulation in which something never happens shows nothing of it.
@@ -99,11 +102,15 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// The primary of a cluster: the one that was promoted last, of the nodes that have the data of the first.
+    /// The primary of a cluster: the one that was promoted last, of the nodes that have the data of the first, where it
+    /// was last.
     pub(crate) fn primary(&self, cluster: &str) -> Option<&Primary> {
         let (first, rest) = self.claims.get(cluster)?.split_first()?;
         let ours = rest.iter().filter(|it| it.system == first.system);
-        Some(ours.fold(first, |best, it| if it.timeline > best.timeline { it } else { best }))
+        let comes_after = |it: &Primary, best: &Primary| {
+            it.timeline > best.timeline || (it.timeline == best.timeline && it.node == best.node)
+        };
+        Some(ours.fold(first, |best, it| if comes_after(it, best) { it } else { best }))
     }
 
     /// The place of something that is in a cluster or not.
@@ -270,8 +277,8 @@ impl World {
         Said::Rules(address, rng.percent(80).then(|| rules(rng)))
     }
 
-    /// A node that says it is a cluster's primary: one that was promoted, the same as before, one that comes back, and
-    /// one of other data.
+    /// A node that says it is a cluster's primary: one that was promoted, the same as before, perhaps elsewhere, one that
+    /// comes back, and one of other data.
     fn primary(&mut self) -> Said {
         let rng = &mut self.rng;
         let cluster: Arc<str> = rng.pick(&CLUSTERS).into();
@@ -282,7 +289,11 @@ impl World {
         let address = Address::Tcp(if rng.percent(90) { node.clone() } else { "moved".to_owned() }, 5432);
         let system = if rng.percent(80) { "7".to_owned() } else { "8".to_owned() };
         let said = Primary { node, address, timeline: timeline.max(1), system };
-        Said::Primary(cluster, before.filter(|_| rng.percent(20)).unwrap_or(said))
+        let moved = |before: Primary, rng: &mut Rng| {
+            let host = if rng.percent(50) { before.node.clone() } else { "moved".to_owned() };
+            Primary { address: Address::Tcp(host, 5432), ..before }
+        };
+        Said::Primary(cluster, before.filter(|_| rng.percent(20)).map_or(said, |before| moved(before, rng)))
     }
 
     /// The nodes of a cluster: mostly standbys that follow, now and then one that is something else.
@@ -305,6 +316,10 @@ impl World {
         let before = self.control.snapshot().clone();
         let was = checks::expected(&self.model);
         let is_of_other = matches!(&said, Said::Rules(address, _) if self.model.asked().as_ref() != Some(address));
+        let has_moved = match &said {
+            Said::Primary(cluster, it) => self.model.primary(cluster).is_some_and(|before| it.has_moved_from(before)),
+            _ => false,
+        };
         self.model.hear(&said, self.operator.asks.as_ref());
         let now = checks::expected(&self.model);
         let (is_primary, is_rules) = (matches!(said, Said::Primary(..)), matches!(said, Said::Rules(..)));
@@ -324,6 +339,7 @@ impl World {
         count(&mut self.figures.published, is_news);
         count(&mut self.figures.unchanged, !is_news);
         count(&mut self.figures.promoted, is_primary && is_news);
+        count(&mut self.figures.moved, has_moved && is_news);
         count(&mut self.figures.refused, is_primary && !is_news);
         count(&mut self.figures.rules, is_rules && is_news);
         count(&mut self.figures.rules_of_others, is_of_other);

@@ -24,7 +24,7 @@ impl Engine {
         for id in self.servers.ids(|server| server.pool.is_retired()) {
             if self.has_failed_over(&self.servers[id].pool) {
                 // What it said from now on might be true on that node only.
-                self.server_closed(now, id, "another node is the primary now", io);
+                self.server_closed(now, id, "the primary is elsewhere now", io);
                 continue;
             }
             match self.servers[id].role {
@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Whether that pool leads to a node that has been its cluster's primary, and is no longer.
+    /// Whether that pool leads to where its cluster's primary has been, and is no longer.
     fn has_failed_over(&self, pool: &Pool) -> bool {
         let Some(database) = self.snapshot.database(&pool.database) else { return false };
         let Upstream { cluster, address, node_role, .. } = &pool.upstream;

@@ -25,7 +25,7 @@ pub struct Hold {
 /// The way in which a hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// Another primary has come, or the same node has been promoted again.
+    /// Another primary has come, or the same node has been promoted again, or is at another address.
     Changed,
     /// The primary has been restarted.
     Restarted,

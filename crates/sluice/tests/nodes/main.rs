@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, eventually};
+use sluice_testkit::{Auth, Case, Driver, Mode, PoolConfig, TestCluster, TestPool, Version, becomes, eventually};
 
 use ledger::{Ledger, Servers};
 
@@ -163,6 +163,28 @@ fn a_primary_that_wakes_up_again_is_none() {
     eventually("it has found its place", || cluster.look().members.len() == 3);
     cluster.wait_ready();
     assert_ne!(cluster.leader(), before);
+}
+
+/// Its configuration is changed, and it is restarted in its place: no other node is promoted, and it begins no timeline.
+#[test]
+fn a_primary_at_another_address_is_followed() {
+    let _alone = alone();
+    let cluster = TestCluster::start(2);
+    let pool = pool(&cluster, &[0, 1], Driver::Uring);
+    let primary = cluster.leader();
+    // What is under way when the address of before is left is lost.
+    let place = || -> (String, i32) {
+        let row = connect(&cluster, &pool)
+            .query_one("SELECT host(inet_server_addr()), timeline_id FROM pg_control_checkpoint()", &[]);
+        row.map_or_else(|error| (error.to_string(), 0), |row| (row.get(0), row.get(1)))
+    };
+    let (address, timeline) = place();
+    assert_eq!(address, "127.0.0.1");
+    cluster.move_postgres(primary, "127.0.0.2");
+    assert_eq!(place(), ("127.0.0.1".to_owned(), timeline), "it is not there before it has been restarted");
+    cluster.restart_postgres(primary);
+    becomes("it is followed", ("127.0.0.2".to_owned(), timeline), place);
+    assert_eq!(cluster.leader(), primary);
 }
 
 fn client_is_lost(error: &postgres::Error) -> bool {

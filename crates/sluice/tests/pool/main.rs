@@ -30,6 +30,7 @@ mod overload;
 mod passwords;
 mod pgbouncer;
 mod pools;
+mod primaries;
 mod process;
 mod protocol;
 mod reloads;
