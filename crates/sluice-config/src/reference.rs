@@ -144,6 +144,10 @@ cluster = \"main\"
   hears that.
 - While no primary can be connected to, clients wait, log-ins as well: for `failover_timeout`, and neither
   `connect_timeout`, `wait_timeout` nor `login_timeout` counts. Then they get SQLSTATE 57P03 or 08001.
+- A cluster that is initialised anew under a pool that runs has other data, by another system identifier, and nobody is
+  to work with them unawares. As soon as its primary, at the address of the one before, says so, all connections to it are
+  closed, and clients wait as above; the error's detail then has both identifiers. Where they are to work with those data,
+  restart the pool. A member that says nothing changes nothing.
 - A planned switchover or restart is no error to anybody where Patroni runs
   [`sluice cluster hold`](../nodes.md#a-cluster-of-your-own) before it stops PostgreSQL: transactions finish, and the next
   ones wait. One that keeps its server is not held.

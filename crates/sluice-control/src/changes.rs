@@ -106,7 +106,7 @@ fn clusters(found: &mut Differences, before: &[Standing], now: &[Standing]) {
     for Standing { cluster, .. } in before.iter().filter(|it| named(now, &it.cluster.name).is_none()) {
         found.0.push(Change::ClusterRemoved(cluster.name.to_string()));
     }
-    for Standing { cluster, primary } in now {
+    for Standing { cluster, primary, .. } in now {
         let Some(before) = named(before, &cluster.name) else {
             found.0.push(Change::ClusterAdded(cluster.name.to_string()));
             continue;

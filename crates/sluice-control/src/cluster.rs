@@ -46,8 +46,19 @@ pub struct Primary {
 pub struct Standing {
     /// The cluster.
     pub cluster: Arc<Cluster>,
-    /// The primary that has been seen last.
+    /// The primary that has been seen last, unless nobody is to connect to it any more.
     pub primary: Option<Primary>,
+    /// The reason why nobody is, where that is so.
+    pub withdrawn: Option<Withdrawn>,
+}
+
+/// A primary that nobody is to connect to any more: its node has other data by its own word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// That primary. Whoever comes after it is one again.
+    pub primary: Primary,
+    /// The node that is at its address now.
+    pub by: NotPrimary,
 }
 
 /// The reason why a node that says it is the primary is not taken for it.
@@ -115,6 +126,13 @@ impl Rest {
     }
 }
 
+impl Standing {
+    /// The primary that has been seen last, also where nobody is to connect to it any more.
+    pub fn last_primary(&self) -> Option<&Primary> {
+        self.primary.as_ref().or_else(|| Some(&self.withdrawn.as_ref()?.primary))
+    }
+}
+
 impl Primary {
     /// Whether it may be taken for the primary in the place of that one.
     ///
@@ -136,6 +154,11 @@ impl Primary {
             return Err(NotPrimary::Older { node, address, timeline: self.timeline, newer, begun });
         }
         Ok(())
+    }
+
+    /// Whether it has other data than that one, at the same address: whoever connects there finds them.
+    pub fn has_replaced(&self, before: &Self) -> bool {
+        self.address == before.address && self.system != before.system
     }
 
     /// Whether it is that one at another address, without a promotion. Others may remember where it was, so only its own

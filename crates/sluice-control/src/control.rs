@@ -63,6 +63,7 @@ impl Control {
             Observation::Configured(configuration) => {
                 let has_cluster = |name: &Arc<str>| configuration.clusters.iter().any(|it| it.name == *name);
                 self.seen.primaries.retain(|name, _| has_cluster(name));
+                self.seen.withdrawn.retain(|name, _| has_cluster(name));
                 self.seen.nodes.retain(|name, _| has_cluster(name));
                 self.configuration = *configuration;
             }
@@ -76,11 +77,20 @@ impl Control {
             Observation::Primary(cluster, primary) => {
                 // Likewise.
                 let is_followed = self.configuration.clusters.iter().any(|it| it.name == cluster);
-                let is_older = self.seen.primaries.get(&cluster).is_some_and(|before| primary.follows(before).is_err());
-                if !is_followed || is_older {
+                if !is_followed {
                     return None;
                 }
-                self.seen.primaries.insert(cluster, primary);
+                match self.seen.primaries.get(&cluster).map(|before| (before, primary.follows(before))) {
+                    // Clients would find those data where they were led to others.
+                    Some((before, Err(by))) if primary.has_replaced(before) => {
+                        self.seen.withdrawn.insert(cluster, by);
+                    }
+                    Some((_, Err(_))) => return None,
+                    Some((_, Ok(()))) | None => {
+                        self.seen.withdrawn.remove(&cluster);
+                        self.seen.primaries.insert(cluster, primary);
+                    }
+                }
             }
             Observation::Nodes(cluster, nodes) => {
                 if !self.configuration.clusters.iter().any(|it| it.name == cluster) {
@@ -320,6 +330,38 @@ mod tests {
         assert!(control.observe(seen("c", 3)).is_none(), "nobody follows it any more");
         control.observe(Observation::Configured(configuration.into())).expect("it is there again");
         assert_eq!(at(&control), unknown);
+    }
+
+    #[test]
+    fn a_primary_with_other_data_is_withdrawn_until_there_is_one_with_its_own() {
+        let (name, mut configuration): (Arc<str>, _) = ("main".into(), configuration());
+        let unknown = Address::Primary(name.clone());
+        configuration.clusters = vec![Cluster { name: name.clone(), members: Vec::new(), tls: None }];
+        let one = &mut configuration.databases[0];
+        (one.address, one.cluster) = (unknown.clone(), Some(name.clone()));
+        let mut control = Control::new(configuration.clone());
+        let at = |control: &Control| control.snapshot().databases[0].address.to_string();
+        let seen = |host: &str, timeline, system: &str| {
+            let (node, address) = ("a".to_owned(), Address::Tcp(host.to_owned(), 5432));
+            Observation::Primary(name.clone(), Primary { node, address, timeline, system: system.to_owned() })
+        };
+        control.observe(seen("a", 3, "7")).expect("it is news");
+        assert!(control.observe(seen("b", 4, "8")).is_none(), "others' data elsewhere are nothing to us");
+        assert_eq!(at(&control), "a:5432");
+        let published = control.observe(seen("a", 1, "8")).expect("it is news");
+        let changes: Vec<_> = published.changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["cluster \"main\": primary: none, was node \"a\" at a:5432, timeline 3"]);
+        assert_eq!(at(&control), unknown.to_string());
+        let withdrawn = control.snapshot().clusters[0].withdrawn.clone().expect("it says why");
+        assert!(withdrawn.by.to_string().ends_with("its system identifier is 8, not 7"), "{}", withdrawn.by);
+        // Nothing but its own data brings it back.
+        for (host, timeline, system) in [("a", 1, "8"), ("a", 9, "8"), ("b", 9, "8"), ("a", 2, "7")] {
+            control.observe(seen(host, timeline, system));
+            assert_eq!(at(&control), unknown.to_string(), "{host}, {timeline}, {system}");
+        }
+        assert!(control.observe(Observation::Configured(configuration.into())).is_none(), "nor does a reload");
+        control.observe(seen("b", 3, "7")).expect("it is the same one, elsewhere");
+        assert_eq!((at(&control), &control.snapshot().clusters[0].withdrawn), ("b:5432".to_owned(), &None));
     }
 
     fn everybody() -> RuleRow {

@@ -146,7 +146,7 @@ pub enum Unfit {
     /// It is in recovery, and there is no other primary.
     #[error("it is the last known primary, and in recovery: it is not one yet, or not any more")]
     LastPrimary,
-    /// The cluster's primary has never been seen.
+    /// The cluster's primary has never been seen, or nobody is to connect to it any more.
     #[error("the cluster's primary is not known, so nobody can say how far it is behind")]
     NoPrimary,
     /// Its data are those of another cluster.

@@ -8,7 +8,7 @@ use crate::{
     Secret,
     access::{Access, Admin, Encryption, Policy, Users},
     address::{Address, Network, PeerAddress},
-    cluster::{Cluster, Primary, Standing},
+    cluster::{Cluster, NotPrimary, Primary, Standing, Withdrawn},
     reading::{Causal, Node, Reader, Reading},
     server_auth::ServerAuth,
     settings::{ClientLog, Limits, PoolSettings},
@@ -104,8 +104,22 @@ pub struct Snapshot {
 pub(crate) struct Seen {
     /// Their primaries.
     pub(crate) primaries: HashMap<Arc<str>, Primary>,
+    /// The nodes with other data that are where those of some were.
+    pub(crate) withdrawn: HashMap<Arc<str>, NotPrimary>,
     /// The nodes of those that have readers.
     pub(crate) nodes: HashMap<Arc<str>, Vec<Node>>,
+}
+
+impl Seen {
+    /// The primary of a cluster that may be connected to.
+    fn primary(&self, cluster: &str) -> Option<&Primary> {
+        self.primaries.get(cluster).filter(|_| !self.withdrawn.contains_key(cluster))
+    }
+
+    fn withdrawn(&self, cluster: &str) -> Option<Withdrawn> {
+        let (primary, by) = (self.primaries.get(cluster)?, self.withdrawn.get(cluster)?);
+        Some(Withdrawn { primary: primary.clone(), by: by.clone() })
+    }
 }
 
 impl Database {
@@ -218,8 +232,8 @@ impl Snapshot {
         let Configuration { databases, access, encryption, admin, balancers, limits, client_log, clusters } =
             configuration;
         let databases = databases.into_iter().map(Arc::new).collect();
-        let clusters = clusters.into_iter().map(|cluster| Standing { cluster: Arc::new(cluster), primary: None });
-        let clusters = clusters.collect();
+        let unseen = |cluster| Standing { cluster: Arc::new(cluster), primary: None, withdrawn: None };
+        let clusters = clusters.into_iter().map(unseen).collect();
         Self {
             version: 1,
             databases,
@@ -243,18 +257,18 @@ impl Snapshot {
         let Configuration { databases, mut access, encryption, admin, balancers, limits, client_log, clusters } =
             configuration;
         let keep = |database: Database| {
-            let mut database = located(database, &seen.primaries);
+            let mut database = located(database, seen);
             database.readers = self.readers_of(&database, seen);
             let known = self.databases.iter().find(|known| ***known == database);
             known.cloned().unwrap_or_else(|| Arc::new(database))
         };
         let databases = databases.into_iter().map(keep).collect();
-        locate_look_up(&mut access, &seen.primaries);
+        locate_look_up(&mut access, seen);
         fill_in(&mut access.policy, &access.users);
         let access = self.kept_access(access);
         let standing = |cluster: Cluster| {
-            let primary = seen.primaries.get(&cluster.name).cloned();
-            Standing { cluster: self.kept_cluster(cluster), primary }
+            let (primary, withdrawn) = (seen.primary(&cluster.name).cloned(), seen.withdrawn(&cluster.name));
+            Standing { cluster: self.kept_cluster(cluster), primary, withdrawn }
         };
         let clusters = clusters.into_iter().map(standing).collect();
         Self {
@@ -282,7 +296,7 @@ impl Snapshot {
         let before = self.databases.iter().find(|it| it.name == database.name && it.cluster == database.cluster);
         let before = before.map_or(&[][..], |before| &before.readers);
         let nodes = seen.nodes.get(cluster).map_or(&[][..], Vec::as_slice);
-        reading.readers(nodes, seen.primaries.get(cluster), before)
+        reading.readers(nodes, seen.primary(cluster), before)
     }
 
     /// The same value as in this one, unless it has changed.
@@ -313,8 +327,8 @@ impl Snapshot {
 }
 
 /// A database at the primary of its cluster, where that is known.
-fn located(mut database: Database, primaries: &HashMap<Arc<str>, Primary>) -> Database {
-    let Some(primary) = database.cluster.as_ref().and_then(|cluster| primaries.get(cluster)) else { return database };
+fn located(mut database: Database, seen: &Seen) -> Database {
+    let Some(primary) = database.cluster.as_ref().and_then(|cluster| seen.primary(cluster)) else { return database };
     if database.reading.is_none() {
         database.address = primary.address.clone();
     } else if database.causal.is_some() {
@@ -324,9 +338,9 @@ fn located(mut database: Database, primaries: &HashMap<Arc<str>, Primary>) -> Da
 }
 
 /// The same for where secrets are looked up.
-fn locate_look_up(access: &mut Access, primaries: &HashMap<Arc<str>, Primary>) {
+fn locate_look_up(access: &mut Access, seen: &Seen) {
     if let Users::LookedUp(look_up, _) = &mut access.users
-        && let Some(primary) = look_up.cluster.as_ref().and_then(|cluster| primaries.get(cluster))
+        && let Some(primary) = look_up.cluster.as_ref().and_then(|cluster| seen.primary(cluster))
     {
         look_up.address = primary.address.clone();
     }

@@ -16,7 +16,7 @@ use std::{
 
 use sluice_control::{
     address::Address,
-    cluster::{Cluster, Primary, Rest},
+    cluster::{Cluster, Primary, Rest, Standing},
 };
 use sluice_core::hub::{Held, Hub};
 use sluice_patroni::{AskError, Members, Own, Question};
@@ -344,22 +344,33 @@ impl Follower {
         timeout(time_max, connect).await.unwrap_or(false)
     }
 
-    /// The primary that the snapshot has.
+    /// The primary that the snapshot has had last.
     fn known(&self) -> Option<Primary> {
-        let snapshot = self.hub.snapshot();
-        let standing = snapshot.clusters.iter().find(|standing| standing.cluster.name == self.cluster.name);
-        standing.and_then(|standing| standing.primary.clone())
+        self.standing().and_then(|standing| standing.last_primary().cloned())
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        self.hub.snapshot().clusters.iter().find(|standing| standing.cluster.name == self.cluster.name).cloned()
     }
 
     /// Tells the primary that has been found, unless it is known.
     async fn found(&mut self, (primary, started): Found, mut faults: BTreeSet<String>) {
-        let known = self.known();
-        match known.as_ref().map(|known| primary.follows(known)) {
+        let standing = self.standing();
+        let known = standing.as_ref().and_then(Standing::last_primary);
+        let is_withdrawn = standing.as_ref().is_some_and(|standing| standing.withdrawn.is_some());
+        match known.map(|known| primary.follows(known)) {
             Some(Err(error)) => {
-                faults.insert(error.to_string());
+                let mut fault = error.to_string();
                 self.primary = None;
+                if known.is_some_and(|known| primary.has_replaced(known)) {
+                    fault += "; nobody is connected there. Where clients are to work with those data, restart the pool";
+                    if !is_withdrawn && self.told.send((self.cluster.name.clone(), primary)).await.is_err() {
+                        return;
+                    }
+                }
+                faults.insert(fault);
             }
-            _ if known.as_ref() == Some(&primary) => {
+            _ if known == Some(&primary) && !is_withdrawn => {
                 // What was held for a restart of its own has no other end.
                 if self.started.is_some() && started.is_some() && self.started != started {
                     self.hub.end_hold(&self.cluster.name, Held::Restarted);

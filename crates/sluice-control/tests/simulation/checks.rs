@@ -135,8 +135,10 @@ fn primaries(database: &Database, model: &Model) {
     };
     let claims = model.claims.get(cluster).map_or(&[][..], Vec::as_slice);
     let is_unknown = database.address == Address::Primary(cluster.clone());
-    assert_eq!(is_unknown, claims.is_empty(), "the primary of {cluster} is known as soon as one has been seen");
-    let Some(first) = claims.first() else { return };
+    let is_withdrawn = model.last_primary(cluster).is_some_and(|(_, is_withdrawn)| is_withdrawn);
+    let is_none = claims.is_empty() || is_withdrawn;
+    assert_eq!(is_unknown, is_none, "the primary of {cluster} is known as long as one has been seen with its data");
+    let Some(first) = claims.first().filter(|_| !is_withdrawn) else { return };
     let ours = || claims.iter().filter(|it| it.system == first.system);
     let here = ours().filter(|it| it.address == database.address).map(|it| it.timeline).max();
     assert!(here.is_some(), "nobody has said that the primary of {cluster} is at {}", database.address);

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use sluice_control::{
-    Configuration, Control, Database, Observation,
+    Configuration, Control, Database, Observation, Snapshot,
     access::{AccessRules, Policy, Users},
     address::Address,
     cluster::Primary,
@@ -33,6 +33,8 @@ pub(crate) struct Figures {
     promoted: u64,
     /// Those of them that were the same one elsewhere.
     moved: u64,
+    /// Those that had other data in the place of the one before.
+    withdrawn: u64,
     /// Those that were not.
     refused: u64,
     /// Rules of a server that were news.
@@ -59,6 +61,7 @@ impl Figures {
         self.unchanged += other.unchanged;
         self.promoted += other.promoted;
         self.moved += other.moved;
+        self.withdrawn += other.withdrawn;
         self.refused += other.refused;
         self.rules += other.rules;
         self.rules_of_others += other.rules_of_others;
@@ -70,12 +73,12 @@ impl Figures {
         self.held_off += other.held_off;
     }
 
-    fn numbers(&self) -> [u64; 13] {
-        let Self { published, unchanged, promoted, moved, refused, rules, rules_of_others, .. } = *self;
+    fn numbers(&self) -> [u64; 14] {
+        let Self { published, unchanged, promoted, moved, withdrawn, refused, rules, rules_of_others, .. } = *self;
         let Self { without_primary, led, stayed, spread, without_reader, held_off, .. } = *self;
-        let before = [published, unchanged, promoted, moved, refused, rules, rules_of_others];
-        let [a, b, c, d, e, f, g] = before;
-        [a, b, c, d, e, f, g, without_primary, led, stayed, spread, without_reader, held_off]
+        let before = [published, unchanged, promoted, moved, withdrawn, refused, rules, rules_of_others];
+        let [a, b, c, d, e, f, g, h] = before;
+        [a, b, c, d, e, f, g, h, without_primary, led, stayed, spread, without_reader, held_off]
     }
 
     /// A simulation in which something never happens shows nothing of it.
@@ -103,14 +106,24 @@ pub(crate) struct Model {
 
 impl Model {
     /// The primary of a cluster: the one that was promoted last, of the nodes that have the data of the first, where it
-    /// was last.
+    /// was last; `None` also where another one's data are there since.
     pub(crate) fn primary(&self, cluster: &str) -> Option<&Primary> {
+        self.last_primary(cluster).filter(|(_, is_withdrawn)| !is_withdrawn).map(|(primary, _)| primary)
+    }
+
+    /// The same, and whether another one's data are there since.
+    pub(crate) fn last_primary(&self, cluster: &str) -> Option<(&Primary, bool)> {
         let (first, rest) = self.claims.get(cluster)?.split_first()?;
-        let ours = rest.iter().filter(|it| it.system == first.system);
-        let comes_after = |it: &Primary, best: &Primary| {
-            it.timeline > best.timeline || (it.timeline == best.timeline && it.node == best.node)
-        };
-        Some(ours.fold(first, |best, it| if comes_after(it, best) { it } else { best }))
+        let (mut last, mut is_withdrawn) = (first, false);
+        for it in rest {
+            let comes_after = it.timeline > last.timeline || (it.timeline == last.timeline && it.node == last.node);
+            if it.system != first.system {
+                is_withdrawn |= it.address == last.address;
+            } else if comes_after {
+                (last, is_withdrawn) = (it, false);
+            }
+        }
+        Some((last, is_withdrawn))
     }
 
     /// The place of something that is in a cluster or not.
@@ -283,7 +296,7 @@ impl World {
         let rng = &mut self.rng;
         let cluster: Arc<str> = rng.pick(&CLUSTERS).into();
         let node = rng.pick(&NODES).to_owned();
-        let before = self.model.primary(&cluster).cloned();
+        let before = self.model.last_primary(&cluster).map(|(last, _)| last.clone());
         let timeline = before.as_ref().map_or(5, |it| it.timeline);
         let timeline = rng.pick(&[timeline, timeline, timeline + 1, timeline + 3, timeline - 1, 1]);
         let address = Address::Tcp(if rng.percent(90) { node.clone() } else { "moved".to_owned() }, 5432);
@@ -291,9 +304,12 @@ impl World {
         let said = Primary { node, address, timeline: timeline.max(1), system };
         let moved = |before: Primary, rng: &mut Rng| {
             let host = if rng.percent(50) { before.node.clone() } else { "moved".to_owned() };
-            Primary { address: Address::Tcp(host, 5432), ..before }
+            let moved = Primary { address: Address::Tcp(host, 5432), ..before.clone() };
+            // Or it was initialised anew where it was.
+            let other = if before.system == "7" { "8" } else { "7" };
+            if rng.percent(80) { moved } else { Primary { system: other.to_owned(), timeline: 1, ..before } }
         };
-        Said::Primary(cluster, before.filter(|_| rng.percent(20)).map_or(said, |before| moved(before, rng)))
+        Said::Primary(cluster, before.filter(|_| rng.percent(30)).map_or(said, |before| moved(before, rng)))
     }
 
     /// The nodes of a cluster: mostly standbys that follow, now and then one that is something else.
@@ -340,6 +356,9 @@ impl World {
         count(&mut self.figures.unchanged, !is_news);
         count(&mut self.figures.promoted, is_primary && is_news);
         count(&mut self.figures.moved, has_moved && is_news);
+        let known = |snapshot: &Snapshot| snapshot.clusters.iter().filter(|it| it.primary.is_some()).count();
+        let is_withdrawn = is_primary && known(self.control.snapshot()) < known(&before);
+        count(&mut self.figures.withdrawn, is_withdrawn);
         count(&mut self.figures.refused, is_primary && !is_news);
         count(&mut self.figures.rules, is_rules && is_news);
         count(&mut self.figures.rules_of_others, is_of_other);

@@ -22,9 +22,9 @@ impl Engine {
     pub(super) fn published(&mut self, now: Time, io: &mut impl Io) {
         self.snapshot = self.hub.snapshot();
         for id in self.servers.ids(|server| server.pool.is_retired()) {
-            if self.has_failed_over(&self.servers[id].pool) {
+            if let Some(reason) = self.failed_over(&self.servers[id].pool) {
                 // What it said from now on might be true on that node only.
-                self.server_closed(now, id, "the primary is elsewhere now", io);
+                self.server_closed(now, id, reason, io);
                 continue;
             }
             match self.servers[id].role {
@@ -98,17 +98,22 @@ impl Engine {
         }
     }
 
-    /// Whether that pool leads to where its cluster's primary has been, and is no longer.
-    fn has_failed_over(&self, pool: &Pool) -> bool {
-        let Some(database) = self.snapshot.database(&pool.database) else { return false };
+    /// The reason why that pool leads to where its cluster's primary has been, and is no longer; `None`: it does not.
+    fn failed_over(&self, pool: &Pool) -> Option<&'static str> {
+        let database = self.snapshot.database(&pool.database)?;
         let Upstream { cluster, address, node_role, .. } = &pool.upstream;
-        let Some(cluster) = cluster.as_ref().filter(|_| *cluster == database.cluster) else { return false };
-        let clusters = &self.snapshot.clusters;
-        match clusters.iter().find(|it| it.cluster.name == *cluster).and_then(|it| it.primary.as_ref()) {
-            // What a standby says is true of a moment before, whatever becomes of it.
-            Some(primary) => *node_role == Some(NodeRole::Primary) && primary.address != *address,
-            None => *node_role == Some(NodeRole::Primary) && database.reading.is_none() && database.address != *address,
+        let cluster = cluster.as_ref().filter(|_| *cluster == database.cluster)?;
+        // What a standby says is true of a moment before, whatever becomes of it.
+        if *node_role != Some(NodeRole::Primary) {
+            return None;
         }
+        let standing = self.snapshot.clusters.iter().find(|it| it.cluster.name == *cluster);
+        let is_elsewhere = match standing.and_then(|it| it.primary.as_ref()) {
+            Some(primary) => primary.address != *address,
+            None if standing.is_some_and(|it| it.withdrawn.is_some()) => return Some("the primary has other data now"),
+            None => database.reading.is_none() && database.address != *address,
+        };
+        is_elsewhere.then_some("the primary is elsewhere now")
     }
 
     /// The reason why a client of that pool ends as soon as it has no transaction open, if there is one.

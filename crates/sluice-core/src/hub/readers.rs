@@ -75,6 +75,10 @@ impl Pool {
     fn seeks_readers_node(&self) -> bool {
         matches!(self.upstream.address, Address::Readers(_))
     }
+
+    fn seeks_primary(&self) -> bool {
+        matches!(self.upstream.address, Address::Primary(_))
+    }
 }
 
 /// The address of the pool that a client of a database gets: of those for readers, that with the fewest of its clients,
@@ -182,8 +186,14 @@ impl Hub {
         lock(&self.nodes).get(cluster).cloned()
     }
 
-    /// Has a pool say why no node will do for its readers, where that is so.
+    /// Has a pool say why no node will do for its readers, or for others its cluster's primary, where that is so.
     pub(super) fn tell_why_nowhere(&self, pool: &Pool) {
+        let snapshot = self.snapshot();
+        let cluster = pool.upstream.cluster.as_ref();
+        let standing = snapshot.clusters.iter().find(|it| Some(&it.cluster.name) == cluster);
+        if let Some(withdrawn) = standing.and_then(|it| it.withdrawn.as_ref()).filter(|_| pool.seeks_primary()) {
+            pool.state().set_nowhere(pool.upstream.withdrawn(&withdrawn.by));
+        }
         if let Some(reading) = pool.entry.reading.as_ref().filter(|_| pool.seeks_readers_node()) {
             let error = self.no_reader(pool, reading);
             pool.state().set_nowhere(error);

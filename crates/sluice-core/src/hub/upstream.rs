@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluice_control::{Database, Secret as Hidden, address::Address, server_auth::ServerAuth};
+use sluice_control::{Database, Secret as Hidden, address::Address, cluster::NotPrimary, server_auth::ServerAuth};
 use sluice_tls::ClientTls;
 use sluice_wire::{ErrorResponse, sqlstate};
 
@@ -54,6 +54,13 @@ impl Upstream {
             "Either it has none now, or no member of it can be asked: the pool's log says what its members answer.",
         );
         PoolState::nowhere(entry.pool.clone(), error)
+    }
+
+    /// The error for those who wait where a node has other data than its cluster's primary had there.
+    pub(super) fn withdrawn(&self, by: &NotPrimary) -> ErrorResponse {
+        ErrorResponse::fatal(sqlstate::CANNOT_CONNECT_NOW, format!("{} is not known any more", self.address))
+            .detail(by.to_string())
+            .hint("Where clients are to work with the data that it has now, restart the pool.")
     }
 
     /// Whether it is known where it is.

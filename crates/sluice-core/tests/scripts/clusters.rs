@@ -145,6 +145,35 @@ fn all_servers_of_a_node_that_is_not_the_primary_any_more_are_closed_at_once() {
 }
 
 #[test]
+fn nobody_is_served_where_the_primary_has_other_data() {
+    let mut table = Table::new(PoolSettings { size: 3, ..settings() });
+    table.has_primary(clustered(PoolSettings { size: 3, ..settings() }), Some("a"));
+    let (idle, amid) = (table.client(), table.client());
+    table.says(amid, &query("BEGIN READ WRITE"));
+    let server = table.servers()[0];
+    table.says(server, &answers("C(BEGIN) Z(T)"));
+    assert_eq!(table.hears(amid), "C(BEGIN) Z(T)");
+    table.has_data("a", "8");
+    assert!(table.is_closed(server) && table.servers().is_empty(), "whatever it says is of other data");
+    table.says(amid, &query("COMMIT"));
+    assert_eq!(table.hears(amid), "E(40001) Z(I)");
+    table.says(idle, &query("SELECT 1"));
+    let comes = table.stranger("app");
+    table.passes(FAILOVER_TIMEOUT - Duration::from_secs(1));
+    assert_eq!((table.hears(idle), table.hears(comes), table.connects().len()), (String::new(), "R".to_owned(), 0));
+    table.passes(Duration::from_secs(1));
+    for client in [idle, comes] {
+        let error = table.hears_error(client);
+        assert!(error.contains("57P03") && error.contains("its system identifier is 8, not 7"), "{error}");
+        assert!(error.contains("restart the pool"), "{error}");
+    }
+    table.says(amid, &query("SELECT 1"));
+    table.has_data("a", "7");
+    let servers = table.connects();
+    assert_eq!(table.hears(servers[0]), "Q(SELECT 1)", "it is there again");
+}
+
+#[test]
 fn a_session_with_a_server_of_its_own_ends_with_the_node() {
     let sharing = Sharing { mode: PoolMode::Session, ..Sharing::default() };
     let session = PoolSettings { sharing, ..settings() };

@@ -155,3 +155,34 @@ fn a_primary_at_another_address_is_followed_as_soon_as_it_says_so_itself() {
     assert_eq!(log.matches("primary: node").count(), 2, "{log}");
     assert!(log.contains(&moved), "{log}");
 }
+
+#[test]
+fn nobody_is_served_where_the_primary_has_other_data_by_its_own_word() {
+    let [server, _] = servers();
+    let patroni = Patroni::start(server.port());
+    let pool = patroni.pool();
+    let mut client = pool.raw().login("app", "app");
+    assert!(is_at(&mut client, &server));
+
+    let said = patroni.says.each_ref().map(|says| says.lock().unwrap().take());
+    stays_at(&mut client, &server, "that nobody says anything is no reason");
+    for (says, said) in patroni.says.iter().zip(said) {
+        *says.lock().unwrap() = said;
+    }
+
+    patroni.change(0, |it| it.system = Some("8"));
+    eventually("it is noticed", || pool.log().contains("primary: none, was node \"node1\""));
+    eventually("the servers are closed", || sessions(&server) == "0");
+    assert_eq!(client.query("SELECT 1"), "E(FATAL 57P03)");
+    let error = pool.connect("app", None, "app").map(drop).unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.message(), "the primary of cluster \"main\" is not known any more");
+    assert!(error.detail().unwrap().ends_with("its system identifier is 8, not 7"), "{error:?}");
+    assert!(error.hint().unwrap().contains("restart the pool"), "{error:?}");
+    let log = pool.log();
+    assert_eq!(log.matches("nobody is connected there").count(), 1, "{log}");
+    assert_eq!(sessions(&server), "0");
+
+    patroni.change(0, |it| it.system = Some("7"));
+    eventually("it is the cluster's again", || pool.connect("app", None, "app").is_ok());
+}

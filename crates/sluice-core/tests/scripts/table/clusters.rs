@@ -28,6 +28,16 @@ impl Table {
         self.net.post(0, Mail::Published);
     }
 
+    /// The node that is its primary has the data of that system from now on.
+    pub(crate) fn has_data(&mut self, node: &str, system: &str) {
+        let (node, address) = (node.to_owned(), Address::Tcp(node.to_owned(), 5432));
+        let primary = Primary { node, address, timeline: 1, system: system.to_owned() };
+        let control = self.control.as_mut().expect("there is a cluster");
+        let published = control.observe(Observation::Primary("main".into(), primary)).expect("it is news");
+        self.hub.publish(published.snapshot);
+        self.net.post(0, Mail::Published);
+    }
+
     /// The nodes of the cluster are seen so.
     pub(crate) fn has_nodes(&mut self, nodes: Vec<Node>) {
         self.hub.tell_nodes(&"main".into(), nodes.clone().into());
