@@ -404,9 +404,11 @@ impl PoolState {
         admitted
     }
 
-    /// A client keeps its server for other reasons than before; `false` where it may not.
+    /// A client keeps its server for other reasons than before; `false` where it may not. What it could not lose before
+    /// it keeps, also where a reload has left fewer places.
     pub fn set_pins(&mut self, server: ServerRef, pins: Pins) -> bool {
-        let admitted = self.may_pin(server, pins);
+        let is_kept_for_good = self.pinned.iter().any(|(pinned, pins)| *pinned == server && pins.are_lasting());
+        let admitted = is_kept_for_good || self.may_pin(server, pins);
         if let Some(known) = self.pinned.iter_mut().find(|(pinned, _)| *pinned == server) {
             known.1 = pins;
         }

@@ -23,7 +23,8 @@ pub struct Counted {
     pub received_bytes: u64,
     /// Bytes that servers have answered, but for what the pool has asked itself.
     pub sent_bytes: u64,
-    /// Transactions that have ended, by the times that they had a server, idle in them or not.
+    /// Transactions that have ended, be it that their client is gone, by the times that they had a server, idle in them or
+    /// not.
     pub transactions: Times,
     /// Queries and batches that have been answered, by the times from the first message to the end of the answer.
     pub queries: Times,
@@ -93,7 +94,14 @@ impl Meter {
         self.query
     }
 
-    /// The client has left its server in the midst of something, which counts for nothing.
+    /// The client is gone, or sent away: what it had open ends, unanswered.
+    pub fn abandon(&mut self, now: Time, traffic: &Traffic) {
+        if let Some(since) = std::mem::take(self).transaction {
+            traffic.transactions.count(now.since(since));
+        }
+    }
+
+    /// What the server's last client had begun counts for nothing.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
@@ -118,5 +126,19 @@ mod tests {
         assert_eq!((counted.transactions.count(), counted.queries.count()), (1, 2));
         assert_eq!(counted.transactions.sum, Duration::from_micros(4_050));
         assert_eq!(counted.queries.sum, Duration::from_micros(350));
+    }
+
+    #[test]
+    fn a_transaction_that_its_client_leaves_open_has_had_its_time() {
+        let (traffic, mut meter) = (Traffic::default(), Meter::default());
+        meter.begin(Time(1_000));
+        meter.end(Time(1_300), false, false, &traffic);
+        meter.abandon(Time(9_000), &traffic);
+        meter.abandon(Time(9_500), &traffic);
+        meter.begin(Time(10_000));
+        meter.abandon(Time(10_500), &traffic);
+        let counted = traffic.counted();
+        assert_eq!((counted.transactions.count(), counted.queries.count()), (2, 1));
+        assert_eq!(counted.transactions.sum, Duration::from_micros(8_500));
     }
 }

@@ -73,6 +73,15 @@ fn signature_hash(algorithm: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifi
 /// The common name of a certificate's subject: the first one of several, in the order in which they are encoded, as
 /// OpenSSL gives it to libpq and to PostgreSQL.
 pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
+    text(&encoded_common_name(der)?)
+}
+
+/// Whether a zero byte is in it. PostgreSQL lets nobody in by such a certificate, whatever its rules say.
+pub(crate) fn has_zero_in_common_name(der: &CertificateDer<'_>) -> bool {
+    encoded_common_name(der).is_some_and(|name| name.value().contains(&0))
+}
+
+fn encoded_common_name<'a>(der: &'a CertificateDer<'_>) -> Option<AnyRef<'a>> {
     let certificate = parts(&AnyRef::from_der(der).ok()?)?;
     let mut fields = parts(certificate.first()?)?;
     fields.retain(|field| field.tag() != FIELD_0);
@@ -81,7 +90,7 @@ pub fn common_name(der: &CertificateDer<'_>) -> Option<String> {
         for attribute in parts(&set)? {
             let [kind, value] = parts(&attribute)?[..] else { return None };
             if kind.decode_as::<ObjectIdentifier>().ok()? == COMMON_NAME {
-                return text(&value);
+                return Some(value);
             }
         }
     }

@@ -141,6 +141,9 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        if certificate::has_zero_in_common_name(own) {
+            return Err(rustls::Error::General("the certificate's common name has a zero byte".to_owned()));
+        }
         if !version1::is_one(own) {
             // The library does not look at what keys are for; OpenSSL does, and so PostgreSQL.
             let certifies = |it: &&CertificateDer<'_>| certificate::is_for(it, KeyUsage::key_cert_sign);

@@ -3,8 +3,8 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, DnValue, IsCa, Issuer, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd, string::BmpString,
 };
 use sluice_tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, Session, Side, SslMode, TlsError};
 
@@ -268,6 +268,28 @@ fn a_certificate_for_other_uses_is_refused() {
         let client = files.client_by("used", SslMode::VerifyFull, "ca.crt");
         let done = Pair::new(files.server("server"), client, "localhost", 1000).shake_hands();
         assert_eq!(done.is_ok(), is_let_in, "{uses:?}: {done:?}");
+    }
+}
+
+/// As PostgreSQL looks at it, whatever its rules say.
+#[test]
+fn a_client_whose_name_has_a_zero_byte_is_refused() {
+    let files = Files::new();
+    let issuer = files.issuer();
+    for (name, is_let_in) in [
+        (DnValue::from("alice"), true),
+        (DnValue::from("alice\0"), false),
+        (DnValue::from("alice\0.elsewhere"), false),
+        (DnValue::BmpString(BmpString::try_from("alice").expect("letters")), false),
+    ] {
+        let mut params = CertificateParams::new([]).expect("no names");
+        params.distinguished_name.push(DnType::CommonName, name.clone());
+        let key = KeyPair::generate().expect("a key");
+        files.write("named.crt", &params.signed_by(&key, &issuer).expect("a certificate").pem());
+        files.write("named.key", &key.serialize_pem());
+        let client = files.client_by("named", SslMode::VerifyFull, "ca.crt");
+        let done = Pair::new(files.server("server"), client, "localhost", 1000).shake_hands();
+        assert_eq!(done.is_ok(), is_let_in, "{name:?}: {done:?}");
     }
 }
 

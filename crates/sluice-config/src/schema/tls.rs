@@ -9,7 +9,9 @@ pub(crate) static TLS: Table = Table {
     path: "tls",
     many: false,
     meaning: "Encryption of what clients send by TCP; without this table there is none. Files are read again by a \
-              reload: new connections see the new certificate, and the others stay.",
+              reload: new connections see the new certificate, and the others stay. Keys may be RSA of 2048 to 8192 \
+              bits, ECDSA by P-256 or P-384, or Ed25519, and what an authority signs by ECDSA it has to sign with \
+              SHA-256 or SHA-384. P-521 and Ed448, which OpenSSL takes, are refused, here and before servers.",
     keys: &[&CERT_FILE, &KEY_FILE, &REQUIRED, &CLIENT_CA_FILE, &CLIENT_CRL_FILE, &CLIENT_CERTIFICATES],
     tables: &[],
 };

@@ -324,6 +324,9 @@ impl Engine {
                 session.pool.state().leave(ticket);
             }
             Link::Server(server) => {
+                if let Some(server) = self.servers.get_mut(server) {
+                    server.meter.abandon(now, &server.pool.traffic);
+                }
                 let cut = client.stream.is_passing();
                 self.abandon(now, server, cut, parting, io);
             }

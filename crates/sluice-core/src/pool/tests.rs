@@ -71,6 +71,18 @@ fn servers_that_clients_may_lose_take_no_place_from_others() {
     assert!(pool.set_pins(server(1), Pins::CURSOR));
 }
 
+#[test]
+fn whoever_keeps_a_server_for_good_keeps_it_when_fewer_may() {
+    let mut pool = PoolState::new(PoolSettings { size: 9, pinned_max: Some(3), ..PoolSettings::default() });
+    assert!(
+        pool.pin(server(0), Pins::LOCK) && pool.pin(server(1), Pins::TEMPORARY) && pool.pin(server(2), Pins::LITERAL)
+    );
+    pool.settings.pinned_max = Some(1);
+    assert!(pool.set_pins(server(0), Pins::LOCK | Pins::TEMPORARY) && pool.set_pins(server(1), Pins::LOCK));
+    assert!(!pool.set_pins(server(2), Pins::LOCK), "it might have been lost");
+    assert!(!pool.pin(server(3), Pins::LOCK));
+}
+
 /// A pool with one server in use and `waiting` clients.
 fn busy(waiting: u32) -> PoolState {
     let mut pool = pool(1);

@@ -1,6 +1,7 @@
 //! The effects that running an SQL text may have on its session and on the catalogs, as far as the text shows. What
 //! can't be shown to do nothing is taken to do anything: the server is asked then (docs/decisions/0014).
 
+mod catalogs;
 mod place;
 mod plain;
 mod query;
@@ -168,7 +169,7 @@ impl<'a> Reader<'a, '_> {
             "select" | "values" | "table" => self.query(Token::Word(verb)),
             // By a default, or a trigger.
             "insert" | "update" | "delete" | "with" | "merge" | "copy" => {
-                self.found.insert(Effects::USES_SEQUENCE);
+                self.found.insert(Effects::USES_SEQUENCE | catalogs::changed_by(verb, self.lexer));
                 self.query(Token::Word(verb));
             }
             "fetch" | "move" | "show" => {
@@ -280,7 +281,8 @@ impl<'a> Reader<'a, '_> {
                         self.found.insert(Effects::LOG_IN_TRIGGERS);
                     }
                     for word in code.split(|b| !b.is_ascii_alphabetic()) {
-                        if is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user"]) {
+                        if is_one_of(word, &["alter", "drop", "grant", "revoke", "role", "user", "authid", "database"])
+                        {
                             self.found.insert(Effects::LOG_INS);
                         }
                         if is_one_of(word, &["alter", "drop", "replace"]) {

@@ -129,6 +129,13 @@ fn log_ins_that_come_later(case: Case) {
             ("BEGIN; ALTER ROLE {role} RESET ALL; COMMIT", "Z(I)"),
             ("ALTER ROLE {role} NOLOGIN", "is not permitted to log in"),
             ("ALTER ROLE {role} LOGIN", "Z(I)"),
+            ("UPDATE pg_authid SET rolcanlogin = false WHERE rolname = '{role}'", "is not permitted to log in"),
+            ("UPDATE pg_catalog.pg_authid SET rolcanlogin = true WHERE rolname = '{role}'", "Z(I)"),
+            ("UPDATE pg_database SET datallowconn = false WHERE datname = '{database}'", "accepting connections"),
+            (
+                "WITH a AS (UPDATE pg_database SET datallowconn = true WHERE datname = '{database}' RETURNING 1) TABLE a",
+                "Z(I)",
+            ),
             ("REVOKE CONNECT ON DATABASE {database} FROM PUBLIC", "permission denied for database"),
             ("GRANT CONNECT ON DATABASE {database} TO {role}", "Z(I)"),
             ("REVOKE CONNECT ON DATABASE {database} FROM {role}", "permission denied for database"),

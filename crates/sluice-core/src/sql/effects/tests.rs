@@ -47,6 +47,32 @@ fn triggers_at_log_ins_are_altered_with_their_functions() {
 }
 
 #[test]
+fn a_catalog_may_be_written_to_like_a_table() {
+    for (text, expected, concerns_log_ins) in [
+        ("update pg_database set datallowconn = false where datname = 'x'", true, true),
+        ("UPDATE ONLY PG_CATALOG.\"pg_authid\" a SET rolvaliduntil = now()", true, true),
+        ("delete from pg_db_role_setting", true, true),
+        ("insert into pg_catalog.pg_auth_members select * from t", true, true),
+        ("explain analyze update pg_database set datallowconn = false", true, true),
+        ("with a as (update pg_authid set rolcanlogin = false returning oid) select * from a", true, true),
+        ("with a as (select 1) delete from only pg_catalog.pg_authid", true, true),
+        ("do $$ begin update pg_authid set rolcanlogin = false; end $$", true, true),
+        ("update pg_proc set prosrc = 'x'", true, false),
+        ("update pg_settings set setting = 'x'", false, false),
+        ("insert into t select * from pg_database", false, false),
+        ("with a as (select * from pg_database) select * from a for update", false, false),
+        ("with a as (select * from pg_database) insert into t select * from a", false, false),
+        ("update app.pg_database set a = 1", false, false),
+        ("copy t from stdin", false, false),
+        ("update", false, false),
+    ] {
+        let found = effects(text.as_bytes());
+        assert_eq!(found.intersects(Effects::CATALOG), expected, "{text}");
+        assert_eq!(found.intersects(Effects::LOG_INS), concerns_log_ins, "{text}");
+    }
+}
+
+#[test]
 fn a_seed_is_set_in_several_ways() {
     for (text, expected) in [
         ("set seed = 0.5", true),
