@@ -11,6 +11,8 @@
 //! - Where in PostgreSQL's source an error was raised (its fields F, L and R), where the pool words the error itself.
 //! - The value of `currval` and `lastval`: in its place may come the error that the session has used no sequence. What
 //!   that client gets from then on is not compared. Where nobody has asked before, a value may come in place of the error.
+//! - What has come of an answer by the time that both sides give up waiting for the rest (a statement that sleeps for a
+//!   minute was run by its name): PostgreSQL keeps it until its buffer is full, or the client's Sync is read.
 //! - The order of ParameterStatus that follow each other: PostgreSQL 15 and 18 differ in it too.
 
 use std::collections::HashMap;
