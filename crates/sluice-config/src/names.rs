@@ -44,6 +44,11 @@ pub(crate) fn unknown(file: &'static Table, schema: &'static Table, name: &str, 
 }
 
 fn remedy(file: &'static Table, schema: &'static Table, name: &str) -> String {
+    let near = nearest(names(schema), name);
+    // What is a letter or two short is misspelled, whatever other tables have.
+    if let Some(near) = near.filter(|near| near.starts_with(name)) {
+        return format!("did you mean {near}?");
+    }
     let mut homes = Vec::new();
     find_homes(file, name, &mut homes);
     if !homes.is_empty() {
@@ -53,7 +58,7 @@ fn remedy(file: &'static Table, schema: &'static Table, name: &str) -> String {
     if let Some((_, path)) = PGBOUNCER.iter().find(|(theirs, _)| is_pools && *theirs == name) {
         return format!("PgBouncer's {name} is {path} here");
     }
-    if let Some(near) = nearest(names(schema), name) {
+    if let Some(near) = near {
         return format!("did you mean {near}?");
     }
     let place = if schema.path.is_empty() { "the top of the file".to_owned() } else { schema.header() };
@@ -118,6 +123,13 @@ mod tests {
         for (known, name, edits) in cases {
             assert_eq!(distance(known, name), edits, "{known} {name}");
         }
+    }
+
+    #[test]
+    fn what_is_a_letter_short_is_misspelled_though_other_tables_have_it() {
+        let admin = schema::FILE.tables.iter().find(|table| table.name() == "admin").expect("it is there");
+        assert_eq!(remedy(&schema::FILE, admin, "user"), "did you mean users?");
+        assert!(remedy(&schema::FILE, admin, "password").starts_with("it belongs in "));
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub struct Withdrawn {
 pub enum NotPrimary {
     /// It has been one: another node has been promoted since.
     #[error(
-        "node \"{node}\" at {address} is on timeline {timeline}, and node \"{newer}\" has begun timeline {begun} since"
+        "node \"{node}\" at {address} is on timeline {timeline}, and has not been promoted since node \"{newer}\" began \
+         timeline {begun}"
     )]
     Older {
         /// Its name.
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(primary("a", 5).follows(&before), Ok(()));
         for (node, timeline) in [("b", 4), ("b", 3), ("a", 3)] {
             let error = primary(node, timeline).follows(&before).expect_err("it is older");
-            assert!(error.to_string().ends_with("node \"a\" has begun timeline 4 since"), "{error}");
+            assert!(error.to_string().ends_with("has not been promoted since node \"a\" began timeline 4"), "{error}");
         }
     }
 

@@ -436,7 +436,10 @@ async fn ask(
         format!("node \"{}\" does not say that it is the primary: {}", member.name, unanswered(&error))
     })?;
     let (Some(timeline), Some(system)) = (own.timeline, own.system) else {
-        return Err(format!("node \"{}\" holds the lock, and its PostgreSQL is {}", member.name, own.state));
+        return Err(format!(
+            "node \"{}\" holds the lock, and the state of its PostgreSQL is: {}",
+            member.name, own.state
+        ));
     };
     let primary = Primary { node: member.name.clone(), address: member.address.clone(), timeline, system };
     Ok((primary, own.started))

@@ -46,7 +46,10 @@ impl Conversion {
                         None => self.note(entry, &format!("{key}: that of all users holds for this one, too")),
                     }
                 }
-                _ => self.note(entry, &format!("{key}: is not for single users")),
+                _ => self.note(
+                    entry,
+                    &format!("{key}: can't be set for single users here: that of the database or of [pool] holds"),
+                ),
             }
         }
         let of_name = |user: &Table| user.get("name").and_then(Item::as_str) == Some(&entry.key);

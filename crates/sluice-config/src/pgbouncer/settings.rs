@@ -131,7 +131,6 @@ fn seconds(text: &str) -> Option<f64> {
 /// The meaning of 0 seconds where it is not that of a missing key of Sluice's.
 pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
     Some(match key {
-        "query_wait_timeout" => "to wait for ever",
         "server_idle_timeout" => "to keep idle servers for ever",
         "server_lifetime" => "to use a server once",
         "client_login_timeout" | "server_connect_timeout" => "no limit",

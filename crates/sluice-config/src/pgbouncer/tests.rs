@@ -391,6 +391,7 @@ fn zeros_single_databases_and_sockets() {
          server_lifetime = 0\nidle_transaction_timeout = 0\n",
     );
     assert_eq!(config.unix_socket_dir, None);
+    assert_eq!(config.databases[0].pool.wait_timeout, Duration::from_secs(24 * 60 * 60));
     assert_eq!(config.databases[0].server, ServerAddress::Unix { dir: "/tmp".into(), port: 5432 });
     assert_eq!((config.databases[0].servers, config.databases[1].servers), (None, Some(5)));
     assert_said(

@@ -18,7 +18,7 @@ const FILES: [Expected; 7] = [
             "reserve_pool_size: there is no reserve",
             "connect_query: has no counterpart",
             "client_encoding: has no counterpart: set it for the role",
-            "pool_size: is not for single users",
+            "pool_size: can't be set for single users",
             "query_wait_notify: not supported: clients are not told that they wait",
             "pool_idle_timeout: Sluice chooses by itself",
         ],
