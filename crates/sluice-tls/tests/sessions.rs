@@ -86,6 +86,14 @@ impl Files {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).expect("set");
     }
 
+    /// A certificate of the authority's, with a key of its own.
+    fn write_signed(&self, name: &str, params: &CertificateParams) {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer()).expect("a certificate");
+        self.write(&format!("{name}.crt"), &certificate.pem());
+        self.write(&format!("{name}.key"), &key.serialize_pem());
+    }
+
     fn server(&self, name: &str) -> Arc<ServerTls> {
         let client_ca = Some(self.path("ca.crt"));
         let files = ServerFiles {
@@ -253,7 +261,6 @@ fn an_idle_session_takes_a_few_kilobytes() {
 #[test]
 fn a_certificate_for_other_uses_is_refused() {
     let files = Files::new();
-    let issuer = files.issuer();
     for (uses, is_let_in) in [
         (&[KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment][..], true),
         (&[KeyUsagePurpose::KeyAgreement], true),
@@ -262,9 +269,7 @@ fn a_certificate_for_other_uses_is_refused() {
         let mut params = CertificateParams::new([]).expect("no names");
         params.distinguished_name.push(DnType::CommonName, "alice");
         params.key_usages = uses.to_vec();
-        let key = KeyPair::generate().expect("a key");
-        files.write("used.crt", &params.signed_by(&key, &issuer).expect("a certificate").pem());
-        files.write("used.key", &key.serialize_pem());
+        files.write_signed("used", &params);
         let client = files.client_by("used", SslMode::VerifyFull, "ca.crt");
         let done = Pair::new(files.server("server"), client, "localhost", 1000).shake_hands();
         assert_eq!(done.is_ok(), is_let_in, "{uses:?}: {done:?}");
@@ -275,7 +280,6 @@ fn a_certificate_for_other_uses_is_refused() {
 #[test]
 fn a_client_whose_name_has_a_zero_byte_is_refused() {
     let files = Files::new();
-    let issuer = files.issuer();
     for (name, is_let_in) in [
         (DnValue::from("alice"), true),
         (DnValue::from("alice\0"), false),
@@ -284,9 +288,7 @@ fn a_client_whose_name_has_a_zero_byte_is_refused() {
     ] {
         let mut params = CertificateParams::new([]).expect("no names");
         params.distinguished_name.push(DnType::CommonName, name.clone());
-        let key = KeyPair::generate().expect("a key");
-        files.write("named.crt", &params.signed_by(&key, &issuer).expect("a certificate").pem());
-        files.write("named.key", &key.serialize_pem());
+        files.write_signed("named", &params);
         let client = files.client_by("named", SslMode::VerifyFull, "ca.crt");
         let done = Pair::new(files.server("server"), client, "localhost", 1000).shake_hands();
         assert_eq!(done.is_ok(), is_let_in, "{name:?}: {done:?}");
@@ -297,7 +299,6 @@ fn a_client_whose_name_has_a_zero_byte_is_refused() {
 #[test]
 fn a_server_s_certificate_for_other_uses_is_refused() {
     let files = Files::new();
-    let issuer = files.issuer();
     for (uses, is_trusted) in [
         (&[][..], true),
         (&[KeyUsagePurpose::DigitalSignature], true),
@@ -308,9 +309,7 @@ fn a_server_s_certificate_for_other_uses_is_refused() {
     ] {
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
         params.key_usages = uses.to_vec();
-        let key = KeyPair::generate().expect("a key");
-        files.write("used.crt", &params.signed_by(&key, &issuer).expect("a certificate").pem());
-        files.write("used.key", &key.serialize_pem());
+        files.write_signed("used", &params);
         for (mode, root) in [(SslMode::VerifyFull, "ca.crt"), (SslMode::VerifyCa, "used.crt")] {
             let done = Pair::new(files.server("used"), files.client(mode, root), "localhost", 1000).shake_hands();
             assert_eq!(done.is_ok(), is_trusted, "{uses:?}, {root}: {done:?}");

@@ -124,8 +124,8 @@ fn a_standby_is_not_taken_for_the_primary() {
     assert!(table.hears(client).ends_with("Z(I)"));
 }
 
-#[test]
-fn all_servers_of_a_node_that_is_not_the_primary_any_more_are_closed_at_once() {
+/// A table with the primary `a`, a client that is idle and one amid a block, and the server of the second.
+fn amid_a_block() -> (Table, [Side; 2], Side) {
     let mut table = Table::new(PoolSettings { size: 3, ..settings() });
     table.has_primary(clustered(PoolSettings { size: 3, ..settings() }), Some("a"));
     let (idle, amid) = (table.client(), table.client());
@@ -133,6 +133,12 @@ fn all_servers_of_a_node_that_is_not_the_primary_any_more_are_closed_at_once() {
     let server = table.servers()[0];
     table.says(server, &answers("C(BEGIN) Z(T)"));
     assert_eq!(table.hears(amid), "C(BEGIN) Z(T)");
+    (table, [idle, amid], server)
+}
+
+#[test]
+fn all_servers_of_a_node_that_is_not_the_primary_any_more_are_closed_at_once() {
+    let (mut table, [idle, amid], server) = amid_a_block();
     table.has_primary(clustered(PoolSettings { size: 3, ..settings() }), Some("b"));
     assert!(table.is_closed(server), "what it said from now on might be true there only");
     assert_eq!(table.hears(amid), "");
@@ -146,13 +152,7 @@ fn all_servers_of_a_node_that_is_not_the_primary_any_more_are_closed_at_once() {
 
 #[test]
 fn nobody_is_served_where_the_primary_has_other_data() {
-    let mut table = Table::new(PoolSettings { size: 3, ..settings() });
-    table.has_primary(clustered(PoolSettings { size: 3, ..settings() }), Some("a"));
-    let (idle, amid) = (table.client(), table.client());
-    table.says(amid, &query("BEGIN READ WRITE"));
-    let server = table.servers()[0];
-    table.says(server, &answers("C(BEGIN) Z(T)"));
-    assert_eq!(table.hears(amid), "C(BEGIN) Z(T)");
+    let (mut table, [idle, amid], server) = amid_a_block();
     table.has_data("a", "8");
     assert!(table.is_closed(server) && table.servers().is_empty(), "whatever it says is of other data");
     table.says(amid, &query("COMMIT"));
