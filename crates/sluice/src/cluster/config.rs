@@ -65,7 +65,14 @@ pub(super) fn set(target: &Target, settings: &[String]) -> Result<()> {
         let mut all = members.members.iter();
         (!was_pending && all.all(|member| member.pending_restart)).then(|| members.members.clone())
     };
-    let now = match target.wait(heard, all_say_so) {
+    let told = target.wait(heard, all_say_so).or_else(|last| match last {
+        // The others are slower.
+        Some(some) if !was_pending && some.members.iter().any(|it| it.pending_restart) => {
+            target.wait(HEARD_TIME, all_say_so)
+        }
+        last => Err(last),
+    });
+    let now = match told {
         Ok(all) => all,
         Err(last) => last.map_or_else(Vec::new, |members| members.members),
     };

@@ -39,7 +39,7 @@ const SHARE_TRIES: usize = 3;
 /// What is the matter without a majority, and the remedy.
 const NO_MAJORITY: &str = "\
 etcd has no majority: Patroni can change nothing without one, and makes its primary a standby after some seconds
-start Sluice where it was stopped (sluice up --nodes, or its unit), or the members of etcd that are down, and see that they \
+start the members of etcd that are down, or Sluice where it was stopped (sluice up --nodes, or its unit), and see that they \
 reach each other (of three, two have to); their logs, log/etcd*.log in the data directory, say what is the matter";
 
 /// The same, where each member is on a host of its own.
