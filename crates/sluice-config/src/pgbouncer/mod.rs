@@ -24,10 +24,7 @@ use std::{
 
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
-use crate::{
-    report::{Fault, Problem, Report},
-    schema, units,
-};
+use crate::report::{Fault, Problem, Report};
 
 use access::{place_of, refusals};
 use ini::Entry;
@@ -160,14 +157,6 @@ impl Conversion {
         }
         match kind.convert(text) {
             Ok(None) => {
-                if key == "query_wait_timeout" {
-                    let longest = units::show_duration(schema::WAIT_TIMEOUT.kind.max);
-                    self.note(
-                        entry,
-                        &of_part(format!("0 means to wait for ever: it becomes the most here, {longest}")),
-                    );
-                    return Some(longest.into());
-                }
                 if let Some(meaning) = meaning_of_zero(key) {
                     let what = format!("0 means {meaning}, which can't be said here: Sluice's default holds");
                     self.note(entry, &of_part(what));

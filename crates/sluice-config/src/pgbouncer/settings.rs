@@ -42,6 +42,8 @@ pub(super) enum Kind {
     /// Seconds, perhaps with a fraction, within the range of that key; 0 says that there is no such limit, and is left
     /// out.
     Seconds(&'static schema::Key<Time>),
+    /// The same; 0 says that it is waited for ever, and becomes the most of that key.
+    Patience(&'static schema::Key<Time>),
     /// Milliseconds, a second at least and a day at most; 0 says that there is no such limit, and is left out.
     UserTimeout,
     /// A number that is 0 for no.
@@ -76,6 +78,10 @@ impl Kind {
                 let time = Duration::from_millis((seconds * 1000.0).round() as u64);
                 let time = time.clamp(key.kind.min.max(LEAST), key.kind.max);
                 Ok((seconds > 0.0).then(|| units::show_duration(time).into()))
+            }
+            Self::Patience(key) => {
+                let told = Self::Seconds(key).convert(text)?;
+                Ok(told.or_else(|| Some(units::show_duration(key.kind.max).into())))
             }
             Self::UserTimeout => {
                 let ms: u64 = text.parse().map_err(|_| format!("{text:?} is no number of milliseconds"))?;
@@ -113,6 +119,11 @@ impl Kind {
                     _ => None,
                 }
             }
+            Self::Patience(key) if seconds(text) == Some(0.0) => {
+                let most = units::show_duration(key.kind.max);
+                Some(format!("0 means to wait for ever: it becomes the most here, {most}"))
+            }
+            Self::Patience(key) => Self::Seconds(key).otherwise(text),
             Self::UserTimeout => match text.parse().ok()? {
                 1..1000 => Some("Sluice waits for a second at least".to_owned()),
                 ms if ms > DAY_MS => Some("Sluice waits for a day at most".to_owned()),
@@ -142,7 +153,7 @@ pub(super) fn meaning_of_zero(key: &str) -> Option<&'static str> {
 /// The fate of a setting of the section `[pgbouncer]`; `None` if PgBouncer has none of that name.
 pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
     use Counterpart::{Key, Missing, Mostly, Unneeded};
-    use Kind::{Clients, Flag, Limit, Mode, Names, Number, Seconds, Text, UserTimeout};
+    use Kind::{Clients, Flag, Limit, Mode, Names, Number, Patience, Seconds, Text, UserTimeout};
     Some(match key {
         "unix_socket_dir" => Key("", "unix_socket_dir", Text),
         "stats_period" => Key("", "stats_period", Seconds(&schema::STATS_PERIOD)),
@@ -160,7 +171,7 @@ pub(super) fn counterpart(key: &str) -> Option<Counterpart> {
         "pool_mode" => Key("pool", "mode", Mode),
         "default_pool_size" => Key("pool", "size", Number),
         "min_pool_size" => Key("pool", "min", Number),
-        "query_wait_timeout" => Key("pool", "wait_timeout", Seconds(&schema::WAIT_TIMEOUT)),
+        "query_wait_timeout" => Key("pool", "wait_timeout", Patience(&schema::WAIT_TIMEOUT)),
         "server_lifetime" => Key("pool", "server_lifetime", Seconds(&schema::SERVER_LIFETIME)),
         "server_idle_timeout" => Key("pool", "server_idle_timeout", Seconds(&schema::SERVER_IDLE_TIMEOUT)),
         "server_connect_timeout" => Key("pool", "connect_timeout", Seconds(&schema::CONNECT_TIMEOUT)),
