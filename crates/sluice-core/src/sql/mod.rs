@@ -199,7 +199,8 @@ pub(crate) fn deallocated(text: &[u8]) -> Option<Box<[u8]>> {
     }
 }
 
-/// The databases that PostgreSQL wants to have for itself when that text runs: one that is dropped, altered, or copied.
+/// The databases that PostgreSQL wants to have for itself when that text runs: one that is dropped, renamed, moved to
+/// another tablespace, or copied.
 pub(crate) fn databases(text: &[u8]) -> Vec<Box<[u8]>> {
     let mut found = Vec::new();
     let text = spelled_out(text);
@@ -211,7 +212,10 @@ pub(crate) fn databases(text: &[u8]) -> Vec<Box<[u8]>> {
             let named = words.name().map(|(name, _)| name);
             match verb {
                 "create" => found.push(words.template().unwrap_or_else(|| (*b"template1").into())),
-                _ => found.extend(named.map(Into::into)),
+                _ if verb == "drop" || words.take("rename") || (words.take("set") && words.take("tablespace")) => {
+                    found.extend(named.map(Into::into));
+                }
+                _ => {}
             }
         }
         while words.0.next().is_some_and(|token| token != Token::Semicolon) {}
@@ -418,6 +422,9 @@ mod tests {
         for (text, expected) in [
             ("DROP DATABASE IF EXISTS a WITH (FORCE)", "a"),
             ("alter database \"A\"\"b\" rename to c", "A\"b"),
+            ("alter database a set tablespace b", "a"),
+            ("alter database a set work_mem = '5MB'; alter database b allow_connections false", ""),
+            ("alter database a owner to b", ""),
             ("create database b template = a owner c", "a"),
             ("create database b with owner a template 'c'", "c"),
             ("create database b", "template1"),

@@ -230,12 +230,8 @@ fn sessions_wait() {
     });
     drop(standby);
     turn.disturb(&[Cause::Client], |turn| stopped(turn.pgbench));
-    let mut client = turn.run.connect();
-    turn.disturb(&[Cause::CpuThrottling], |_| {
-        allow(&mut client, Allowed::Processors(0.01));
-        thread::sleep(DISTURBED);
-        allow(&mut client, Allowed::Processors(1.0));
-    });
+    let limits = Limits::of(&mut turn.run.connect());
+    turn.disturb(&[Cause::CpuThrottling], |_| limits.throttle());
     let measured = turn.finish();
     let cost = measured.figures.sampler_cpu_percent.unwrap();
     assert!(cost > 0.0, "{cost}");
@@ -251,10 +247,7 @@ fn throttled(place: &TempDir, dir: &str) -> Run {
     let args = [folder.to_str().unwrap(), "--sample-hz", "5", "--confirm"];
     let mut run = Run::start(&place.path().join(dir), &args);
     run.pgbench_for(CALM);
-    let mut client = run.connect();
-    allow(&mut client, Allowed::Processors(0.01));
-    thread::sleep(DISTURBED);
-    allow(&mut client, Allowed::Processors(1.0));
+    Limits::of(&mut run.connect()).throttle();
     run
 }
 
@@ -327,48 +320,63 @@ enum Allowed {
     Processors(f64),
 }
 
-/// The control groups of a run's server.
-fn groups(client: &mut Client) -> Hierarchies {
-    let row = client.query_one("SELECT pg_backend_pid()", &[]).unwrap();
-    Hierarchies::of(row.get::<_, i32>(0).try_into().unwrap())
+/// The limits of a run's server. They are found while it still answers at once.
+struct Limits {
+    groups: Hierarchies,
+    /// The disk that its data are on.
+    disk: Disk,
 }
 
-/// Somebody else in the server's control group, who writes as fast as its limit lets him: requests of all queue up.
-fn writer(turn: &Turn, client: &mut Client) -> Ending {
-    let groups = groups(client);
-    let Some(GroupDir::V1(group) | GroupDir::V2(group)) = groups.own(Controller::Io) else { panic!("{groups:?}") };
-    let file = tempfile::NamedTempFile::new_in(turn.place.path()).unwrap().into_temp_path().keep().unwrap();
-    let script = "echo $$ > \"$0/cgroup.procs\" && exec dd if=/dev/zero of=\"$1\" bs=4096 count=4096 oflag=direct";
-    let mut command = Command::new("sh");
-    command.args(["-c", script]).arg(group).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
-    Ending(command.spawn().unwrap())
-}
+impl Limits {
+    fn of(client: &mut Client) -> Self {
+        let row = client.query_one("SELECT pg_backend_pid(), current_setting('data_directory')", &[]).unwrap();
+        let groups = Hierarchies::of(row.get::<_, i32>(0).try_into().unwrap());
+        Self { groups, disk: Disk::below(Path::new(row.get::<_, &str>(1))).unwrap() }
+    }
 
-/// Makes the disk or the processors of a run's server slower, or fast again, by the control group of its class.
-fn allow(client: &mut Client, what: Allowed) {
-    let row = client.query_one("SELECT current_setting('data_directory')", &[]).unwrap();
-    let disk = Disk::below(Path::new(row.get::<_, &str>(0))).unwrap();
-    let groups = groups(client);
-    let (controller, v1, v2) = match what {
-        Allowed::Requests(count) => {
-            let v1 = ("blkio.throttle.write_iops_device", format!("{disk} {count}"));
-            (Controller::Io, v1, ("io.max", format!("{disk} wiops={count}")))
-        }
-        Allowed::Bytes(count) => {
-            let v1 = ("blkio.throttle.write_bps_device", format!("{disk} {count}"));
-            (Controller::Io, v1, ("io.max", format!("{disk} wbps={count}")))
-        }
-        Allowed::Processors(share) => {
-            let quota_us = (share * 100_000.0) as u64;
-            (Controller::Cpu, ("cpu.cfs_quota_us", quota_us.to_string()), ("cpu.max", format!("{quota_us} 100000")))
-        }
-    };
-    let (dir, (file, text)) = match groups.own(controller) {
-        Some(GroupDir::V1(dir)) => (dir, v1),
-        Some(GroupDir::V2(dir)) => (dir, v2),
-        None => panic!("the server has no control group: {groups:?}"),
-    };
-    fs::write(dir.join(file), text).unwrap();
+    /// Makes the disk or the processors of the server slower, or fast again, by the control group of its class.
+    fn allow(&self, what: Allowed) {
+        let disk = self.disk;
+        let (controller, v1, v2) = match what {
+            Allowed::Requests(count) => {
+                let v1 = ("blkio.throttle.write_iops_device", format!("{disk} {count}"));
+                (Controller::Io, v1, ("io.max", format!("{disk} wiops={count}")))
+            }
+            Allowed::Bytes(count) => {
+                let v1 = ("blkio.throttle.write_bps_device", format!("{disk} {count}"));
+                (Controller::Io, v1, ("io.max", format!("{disk} wbps={count}")))
+            }
+            Allowed::Processors(share) => {
+                let quota_us = (share * 100_000.0) as u64;
+                (Controller::Cpu, ("cpu.cfs_quota_us", quota_us.to_string()), ("cpu.max", format!("{quota_us} 100000")))
+            }
+        };
+        let (dir, (file, text)) = match self.groups.own(controller) {
+            Some(GroupDir::V1(dir)) => (dir, v1),
+            Some(GroupDir::V2(dir)) => (dir, v2),
+            None => panic!("the server has no control group: {:?}", self.groups),
+        };
+        fs::write(dir.join(file), text).unwrap();
+    }
+
+    /// Takes the server's processors away for a while.
+    fn throttle(&self) {
+        self.allow(Allowed::Processors(0.01));
+        thread::sleep(DISTURBED);
+        self.allow(Allowed::Processors(1.0));
+    }
+
+    /// Somebody else in the server's control group, who writes as fast as its limit lets him: requests of all queue up.
+    fn writer(&self, turn: &Turn) -> Ending {
+        let Some(GroupDir::V1(group) | GroupDir::V2(group)) = self.groups.own(Controller::Io) else {
+            panic!("{:?}", self.groups)
+        };
+        let file = tempfile::NamedTempFile::new_in(turn.place.path()).unwrap().into_temp_path().keep().unwrap();
+        let script = "echo $$ > \"$0/cgroup.procs\" && exec dd if=/dev/zero of=\"$1\" bs=4096 count=4096 oflag=direct";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(group).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
+        Ending(command.spawn().unwrap())
+    }
 }
 
 /// Rows that fill a page each, of which a transaction changes twenty: cheap, but for images of pages. And dead rows, which
@@ -401,17 +409,18 @@ fn the_disk_is_slow() {
     let mut client = turn.run.connect();
     // Every second row: their pages are what autovacuum will find.
     client.batch_execute("DELETE FROM dead WHERE id % 2 = 0; CHECKPOINT").unwrap();
+    let limits = Limits::of(&mut client);
     turn.disturb(&[Cause::WalSync], |_| {
-        allow(&mut client, Allowed::Requests(1));
+        limits.allow(Allowed::Requests(1));
         thread::sleep(DISTURBED);
-        allow(&mut client, Allowed::Requests(200));
+        limits.allow(Allowed::Requests(200));
     });
     turn.disturb(&[Cause::IoCap], |turn| {
-        let _hogs: Vec<Ending> = (0..64).map(|_| writer(turn, &mut client)).collect();
+        let _hogs: Vec<Ending> = (0..64).map(|_| limits.writer(turn)).collect();
         thread::sleep(DISTURBED);
     });
     turn.disturb(&[Cause::Autovacuum, Cause::WalSync], |_| {
-        allow(&mut client, SLOW);
+        limits.allow(SLOW);
         client.batch_execute("ALTER TABLE dead RESET (autovacuum_enabled)").unwrap();
         let at_work = "SELECT FROM pg_stat_progress_vacuum WHERE relid = 'dead'::regclass";
         let end = Instant::now() + Duration::from_secs(8);
@@ -420,7 +429,7 @@ fn the_disk_is_slow() {
             thread::sleep(Duration::from_millis(20));
         }
         thread::sleep(DISTURBED);
-        allow(&mut client, FAST);
+        limits.allow(FAST);
     });
     turn.finish();
 }
@@ -436,13 +445,13 @@ fn the_checkpoint_is_slow() {
     let toml = STEADY.replace("seconds = 14", "seconds = 30").replace("rate = 200.0", "rate = 50.0");
     let toml = toml + "[class]\niops = '1000'\n";
     let mut turn = Turn::begin(&toml, PAGES, UPDATE_TWENTY);
-    let mut client = turn.run.connect();
+    let limits = Limits::of(&mut turn.run.connect());
     turn.disturb(&[Cause::CheckpointWrites, Cause::FullPageImages, Cause::WalSync], |turn| {
-        allow(&mut client, SLOW);
+        limits.allow(SLOW);
         thread::scope(|scope| {
             let checkpoint = scope.spawn(|| turn.execute("CHECKPOINT"));
             thread::sleep(DISTURBED);
-            allow(&mut client, FAST);
+            limits.allow(FAST);
             checkpoint.join().unwrap();
         });
     });

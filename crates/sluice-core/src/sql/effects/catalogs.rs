@@ -42,7 +42,8 @@ fn on_target(rest: &mut Lexer<'_>) -> Effects {
         let is_catalogs = schema.is_none_or(|schema| schema.eq_ignore_ascii_case(b"pg_catalog"));
         let is_own = name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"pg_"));
         return match is_catalogs && is_own && !name.eq_ignore_ascii_case(b"pg_settings") {
-            true if is_one_of(name, &OF_LOG_INS) => Effects::CATALOG | Effects::ALTERS | Effects::LOG_INS,
+            // Nothing that is compiled goes by these.
+            true if is_one_of(name, &OF_LOG_INS) => Effects::CATALOG | Effects::LOG_INS,
             true => Effects::CATALOG | Effects::ALTERS,
             false => Effects::empty(),
         };

@@ -22,6 +22,9 @@ fn what_is_there_is_altered_by_ddl_about_it() {
         ("comment on table t is 'x'", false),
         ("do $$ begin perform f(); end $$", false),
         ("select f()", false),
+        ("update pg_proc set prosrc = 'x'", true),
+        ("update pg_database set datallowconn = false", false),
+        ("with a as (delete from pg_authid returning oid) select * from a", false),
     ] {
         assert_eq!(effects(text.as_bytes()).intersects(Effects::ALTERS), expected, "{text}");
     }
