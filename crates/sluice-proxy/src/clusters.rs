@@ -121,6 +121,7 @@ pub(crate) async fn follow(hub: Arc<Hub>, resolver: Arc<Resolver>, suspicion: Su
                     next_other: 0,
                     primary: None,
                     started: None,
+                    missed: None,
                     said: Said::default(),
                 };
                 (cluster.clone(), tasks.spawn(follower.run(suspicion.subscribe())))
@@ -164,6 +165,8 @@ struct Follower {
     primary: Option<Member>,
     /// The time at which its postmaster was started, as it said last.
     started: Option<String>,
+    /// The time since which no member has been its primary.
+    missed: Option<Instant>,
     said: Said,
 }
 
@@ -290,6 +293,7 @@ impl Follower {
         match primary {
             Some(primary) => self.found(primary, faults).await,
             None => {
+                self.missed.get_or_insert_with(Instant::now);
                 faults.insert("no member is its primary; clients wait for one".to_owned());
                 self.say(faults);
             }
@@ -371,6 +375,11 @@ impl Follower {
                 faults.insert(fault);
             }
             _ if known == Some(&primary) && !is_withdrawn => {
+                // That another one has taken its place is said by whoever hears of it.
+                if let Some(since) = self.missed.take() {
+                    let (name, node, gap_s) = (&self.cluster.name, &primary.node, since.elapsed().as_secs_f64());
+                    tracing::info!("cluster \"{name}\": node \"{node}\" is its primary again, after {gap_s:.1} s");
+                }
                 // What was held for a restart of its own has no other end.
                 if self.started.is_some() && started.is_some() && self.started != started {
                     self.hub.end_hold(&self.cluster.name, Held::Restarted);
@@ -379,7 +388,7 @@ impl Follower {
             }
             _ => {
                 self.resolver.know_besides([&primary.address]).await;
-                self.started = started;
+                (self.started, self.missed) = (started, None);
                 if self.told.send((self.cluster.name.clone(), primary)).await.is_err() {
                     return;
                 }

@@ -184,6 +184,9 @@ fn a_primary_at_another_address_is_followed() {
     assert_eq!(place(), ("127.0.0.1".to_owned(), timeline), "it is not there before it has been restarted");
     cluster.restart_postgres(primary);
     becomes("it is followed", ("127.0.0.2".to_owned(), timeline), place);
+    // In the place where it is known, too.
+    cluster.restart_postgres(primary);
+    eventually("the log says that it is over", || pool.log().contains("is its primary again, after "));
     assert_eq!(cluster.leader(), primary);
 }
 
