@@ -57,6 +57,8 @@ const ASKED_SHARE: f64 = 0.3;
 const BUSY_SESSIONS: f64 = 0.5;
 /// On a machine that is less idle, in percent, the client may not have been let to ask.
 const IDLE_PERCENT: f64 = 15.0;
+/// Unless it was hardly more idle before.
+const AS_IDLE_PERCENT: f64 = 5.0;
 
 /// Names the causes of each stall, strongest first.
 pub fn attribute(stalls: &mut [Stall], samples: &Samples, circumstances: Circumstances) {
@@ -410,8 +412,12 @@ fn client(view: &View<'_>) -> Option<Finding> {
     };
     let share = asked.inside / asked.outside.filter(|outside| *outside > 0.0)?;
     // A processor that waits for a disk has nothing else to do. Linux counts a wait in io_uring as one, a pool's as well.
-    let waited = view.inside(metrics::CPU_IO_WAIT).unwrap_or(0.0);
-    let was_free_to_ask = view.inside(metrics::CPU_IDLE).is_none_or(|percent| percent + waited >= IDLE_PERCENT);
+    let idle =
+        view.compare(|side| Some(side.mean(metrics::CPU_IDLE)? + side.mean(metrics::CPU_IO_WAIT).unwrap_or(0.0)));
+    let was_as_busy = |idle: &Pair| {
+        idle.outside.is_some_and(|outside| outside - idle.inside < AS_IDLE_PERCENT) && cpu_taken(view).is_none()
+    };
+    let was_free_to_ask = idle.is_none_or(|idle| idle.inside >= IDLE_PERCENT || was_as_busy(&idle));
     let columns =
         [metrics::ACTIVE, metrics::IDLE_IN_TRANSACTION, metrics::CPU_PGBENCH, metrics::CPU_IDLE, metrics::CPU_IO_WAIT];
     let is_cause = share <= ASKED_SHARE && was_free_to_ask;
@@ -553,6 +559,10 @@ mod tests {
         assert_eq!(causes(&[(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 10.0, 2.0)]), [Cause::Unknown]);
         let waits = [(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 1.0, 0.0), (metrics::CPU_IO_WAIT, 9.0, 98.0)];
         assert_eq!(causes(&waits), [Cause::Client], "a wait for a disk, or in io_uring, is no work");
+        let busy = [(metrics::ACTIVE, 12.0, 0.2), (metrics::CPU_IDLE, 0.1, 0.0)];
+        assert_eq!(causes(&busy), [Cause::Client], "others need the processors before, too");
+        let taken = [&busy[..], &[(metrics::CPU_OTHERS, 0.1, 1.9)]].concat();
+        assert_eq!(causes(&taken), [Cause::CpuTaken]);
         assert_eq!(causes(&[(metrics::ACTIVE, 0.2, 0.0), (metrics::CPU_PGBENCH, 0.1, 0.001)]), [Cause::Client]);
         assert_eq!(causes(&[(metrics::ACTIVE, 0.2, 8.0), (metrics::CPU_PGBENCH, 0.1, 0.001)]), [Cause::Unknown]);
         assert_eq!(causes(&[]), [Cause::Unknown]);
