@@ -423,8 +423,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether they decide if the end of a request ends it, too.
     pub(super) fn may_end_portal(&self) -> bool {
-        let is_in_block = |server: &Server| server.exchange.expected_status() != TransactionStatus::Idle;
-        self.may_lack_portal() && !self.server.as_deref().is_some_and(is_in_block)
+        self.may_lack_portal() && !self.server.as_deref().is_some_and(|server| server.exchange.expects_block())
     }
 
     /// Ends the unnamed portal, as a request's end does outside of a block (PostgreSQL documentation, 55.2.3).
@@ -433,7 +432,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
             return;
         }
         let inside = match &self.server {
-            Some(server) => server.exchange.expected_status() != TransactionStatus::Idle,
+            Some(server) => server.exchange.expects_block(),
             None => self.session.begun.is_some(),
         };
         if !inside {

@@ -264,6 +264,17 @@ fn case_07_names_of_statements(case: Case) {
                 b.query(0, "DEALLOCATE ALL");
             }
         }
+        // What it is bound to is there up to the block's end, also where no server has seen the block's begin.
+        for between in [s().sync(), s().parse("", "SELECT 1").sync(), s().parse("no", "SELECT nothing").sync()] {
+            b.says(0, &s().parse("a", "SELECT 'a'").sync());
+            b.query(0, "BEGIN");
+            b.says(0, &s().parse("", "DEALLOCATE a").bind("", &[]).sync());
+            b.says(0, &between);
+            b.says(0, &s().describe_portal("").execute().sync());
+            b.query(0, "ROLLBACK");
+            b.says(0, &run("a"));
+            b.query(0, "DEALLOCATE ALL");
+        }
         // Nobody can name a statement of the pool's.
         b.query(0, "BEGIN READ WRITE");
         b.says(0, &s().parse("q", "SELECT 7").sync());
