@@ -174,8 +174,8 @@ max_lag = \"10s\"
   behind is measured by what the primary had written when it was asked, so no clocks are compared. Between two looks it
   may fall behind by another second. One that was too far behind is taken again at half of the bound.
 - While no primary answers, standbys go on serving readers up to `max_lag`.
-- A client has its place at one standby, so it never sees time go backwards between its transactions: that with the fewest
-  clients, when it logs in. It leaves it where that standby will not do any more, or another one has come that is to have
+- A client has its place at one standby, so it never sees time go backwards between its transactions there: that with the
+  fewest clients, when it logs in. It leaves it where that standby will not do any more, or another one has come that is to have
   its share: between two transactions, with its settings and prepared statements, as with a primary that changes.
 - Each node has a pool of its own: `size` and the others count for each of them, `servers` for all together.
 - Where no standby will do, clients wait for `failover_timeout`, and then get SQLSTATE 57P03 with the reason for each node;
@@ -184,6 +184,10 @@ max_lag = \"10s\"
   is not). A standby that is promoted ends no connection: what is open there ends with its transaction.
 - PostgreSQL refuses what writes (25006), and may cancel a query for what it has to replay (40001): clients hear its own
   words. Sessions begin with `default_transaction_read_only`, so that the same is refused where readers go to the primary.
+  What says itself that it writes (`BEGIN READ WRITE`, `SET default_transaction_read_only = off`) is let write there: to
+  forbid that, give readers a role without such rights.
+- A snapshot is one server's: `pg_export_snapshot()` is of use to clients of the same standby only, so `pg_dump -j N` needs
+  a connection straight to a standby, or the primary's name.
 - A block that is lost with its standby fails with 40001, also where its COMMIT alone was under way, and the client stays. A
   statement outside of a block whose answer was lost ends its client's connection (08007), as above.
 - In session mode, and with what can't follow it (`SHOW PINS`), a client stays where it is as long as its server lives.
@@ -214,6 +218,8 @@ causal_reads = \"global\"
   connection past the pool) is found a second later, as well as what was committed before this process began. Where the
   primary's log can't be looked at for 5 seconds (its Patroni does not answer), transactions are run at the primary until
   it can; readers stay where they are while no primary is known.
+  A client was told of a commit when its request has ended, with ReadyForQuery: one whose server was lost between
+  CommandComplete and that, or which is read of in the midst of a pipeline, counts as others' commits.
 - `\"local\"`, for [read-only transactions](#read-only-transactions-at-standbys): what the client itself has committed.
   A client that has written nothing waits for nothing.
 - The primary says with each commit where that is in its log, by [Sluice's extension](../session-report.md). Without the
@@ -221,6 +227,11 @@ causal_reads = \"global\"
 - A standby that has replayed so much by itself costs one question, and none if it is known to have. A server that waits is
   one of the standby's pool.
 - A reader that keeps its server (`SHOW PINS`) does not wait: it finds what that server has.
+- A transaction that was run at the primary, since its standby took too long, may see what the next one, at the standby, does
+  not see yet: others' commits since, of which this process's clients were not told.
+- Where a reload gives a cluster its first database with causal reads, servers that clients keep over it do not say where their
+  commits are: those clients read at the primary up to their next commit, and `\"global\"` does not wait for what is
+  committed there.
 
 ### Read-only transactions at standbys
 

@@ -393,6 +393,8 @@ impl Session {
     pub fn move_to(&mut self, pool: Arc<Pool>) {
         debug_assert!(!self.reads.is_away(), "it is at home where it comes to have another one");
         self.pool.state().standings.leave(self.generation);
+        // Servers of before were not asked to say where their commits are.
+        self.reads.has_unknown |= pool.upstream.reports_commits && !self.pool.upstream.reports_commits;
         self.be_in(pool);
         self.pool.state().standings.enter(self.generation);
     }

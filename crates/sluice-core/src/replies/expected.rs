@@ -273,8 +273,10 @@ impl Own {
     /// Whether it takes a snapshot, as a query of several statements.
     pub fn takes_snapshot(self) -> bool {
         match self {
-            Self::Settings | Self::Probe | Self::Remains | Self::Outcome | Self::Replayed => true,
+            Self::Settings | Self::Probe | Self::Remains | Self::Outcome => true,
             Self::DateStyles | Self::FindAddressFunction | Self::Sequences => true,
+            // Where a standby refuses this one, it would refuse what is to come there.
+            Self::Replayed => false,
             // Each sets its own level, takes none, or has to be alone in its query.
             Self::Names | Self::Prepare | Self::Rollback | Self::Reset => false,
             Self::ReportAddress | Self::AfterCopy | Self::Recovery => false,

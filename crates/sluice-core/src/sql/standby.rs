@@ -32,8 +32,8 @@ const NOT_ELSEWHERE: Effects = Effects::STATE
     .union(Effects::PREPARES);
 
 /// Parts of the names of what tells of the server itself, or is there for that server's sessions alone: advisory locks,
-/// transaction ids, places in the log, statistics, large objects.
-const NAMES: [&[u8]; 5] = [b"pg_", b"txid_", b"inet_", b"lo_", b"current_setting"];
+/// transaction ids, places in the log, statistics, large objects, the upkeep of indexes.
+const NAMES: [&[u8]; 7] = [b"pg_", b"txid_", b"inet_", b"lo_", b"current_setting", b"brin_", b"gin_"];
 
 #[cfg(test)]
 mod tests {
@@ -65,6 +65,7 @@ mod tests {
             "SELECT f(1)",
             "SELECT pg_advisory_xact_lock(1)",
             "SELECT pg_is_in_recovery()",
+            "SELECT brin_summarize_new_values('i')",
             "SELECT txid_current()",
             "SELECT inet_server_addr()",
             "SELECT currval('s')",

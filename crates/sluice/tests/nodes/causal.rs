@@ -21,19 +21,24 @@ const TURNS: i32 = 100;
 const TIMEOUT: Duration = Duration::from_millis(600);
 
 fn pool(cluster: &TestCluster) -> TestPool {
-    let urls: Vec<_> = cluster.rest_urls().iter().map(|url| format!("\"{url}\"")).collect();
     let timeout = format!("causal_reads_timeout = \"{}ms\"\n", TIMEOUT.as_millis());
+    let led = format!("read_only_transactions = \"standby\"\n{timeout}");
     let sections = [
-        format!("[[cluster]]\nname = \"main\"\npatroni = [{}]\n", urls.join(", ")),
-        format!("[[database]]\nname = \"*\"\ncluster = \"main\"\nread_only_transactions = \"standby\"\n{timeout}"),
+        format!("[[database]]\nname = \"*\"\ncluster = \"main\"\n{led}"),
         "[[database]]\nname = \"all\"\ndbname = \"postgres\"\ncluster = \"main\"\n".to_owned(),
-        format!("read_only_transactions = \"standby\"\ncausal_reads = \"global\"\n{timeout}"),
+        format!("causal_reads = \"global\"\n{led}"),
         "[[database]]\nname = \"*:ro\"\ncluster = \"main\"\ntarget_session_attrs = \"prefer-standby\"\n".to_owned(),
         format!("causal_reads = \"global\"\n{timeout}"),
     ];
+    configuration(cluster, &sections.concat()).start()
+}
+
+fn configuration(cluster: &TestCluster, databases: &str) -> PoolConfig {
+    let urls: Vec<_> = cluster.rest_urls().iter().map(|url| format!("\"{url}\"")).collect();
+    let followed = format!("[[cluster]]\nname = \"main\"\npatroni = [{}]\n", urls.join(", "));
     let app = (cluster.app_name().to_owned(), cluster.password().to_owned());
     let case = Case::new(Version::V15, Driver::Uring, Mode::Transaction);
-    PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&sections.concat()).start()
+    PoolConfig::without_databases(SLUICE, case).auth(Auth::Scram(vec![app])).section(&(followed + databases))
 }
 
 pub(crate) fn connect(cluster: &TestCluster, pool: &TestPool, database: &str) -> Client {
@@ -128,6 +133,8 @@ fn reads_at_standbys_find_what_was_committed() {
     assert!(begun.elapsed() >= TIMEOUT / 3, "it was not there before");
     late.join().unwrap();
     eventually("readers are back", || read(&mut reader).1);
+    what_a_reload_has_found_under_way(&cluster, &mut writer);
+    serializable_by_default(&cluster, &mut writer);
 
     let to = cluster.standby();
     cluster.switchover(to);
@@ -135,6 +142,42 @@ fn reads_at_standbys_find_what_was_committed() {
     eventually("blocks are led to the standbys of another primary", || read_in_block(&mut writer).1);
     find_what_was_written(&mut writer, &mut reader, 20, 1);
     follow_over_losses(&cluster, &pool);
+}
+
+/// A transaction that was open before any database had its reads led to standbys is found, too.
+fn what_a_reload_has_found_under_way(cluster: &TestCluster, writer: &mut Client) {
+    const PLAIN: &str = "[[database]]\nname = \"*\"\ncluster = \"main\"\n";
+    let pool = configuration(cluster, PLAIN).start();
+    let mut client = connect(cluster, &pool, "postgres");
+    client.batch_execute("BEGIN").unwrap();
+    let id: i32 = client.query_one("INSERT INTO written DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
+    pool.reload(&configuration(cluster, &format!("{PLAIN}read_only_transactions = \"standby\"\n")));
+    let mut other = connect(cluster, &pool, "postgres");
+    eventually("others are led to standbys", || read_in_block(&mut other).1);
+    let mut holders = hold_replay(cluster, writer);
+    client.batch_execute("COMMIT").unwrap();
+    for _ in 0..3 {
+        assert_eq!(read_in_block(&mut client), (id, false));
+        thread::sleep(TIMEOUT);
+    }
+    release(&mut holders);
+    client.batch_execute("INSERT INTO written DEFAULT VALUES").unwrap();
+    eventually("its next commit is one that is known", || read_in_block(&mut client) == (id + 1, true));
+}
+
+/// A standby knows no SERIALIZABLE: where that is a role's level, the primary is read.
+fn serializable_by_default(cluster: &TestCluster, writer: &mut Client) {
+    let id: i32 = writer.query_one("SELECT max(id) FROM written", &[]).unwrap().get(0);
+    writer.batch_execute("ALTER ROLE CURRENT_USER SET default_transaction_isolation = 'serializable'").unwrap();
+    let pool = pool(cluster);
+    let mut client = connect(cluster, &pool, "postgres");
+    for _ in 0..3 {
+        // Standbys begin with it once they have replayed it.
+        thread::sleep(TIMEOUT);
+        assert_eq!(read_in_block(&mut client).0, id);
+    }
+    assert!(!read_in_block(&mut client).1, "it is led to no standby");
+    writer.batch_execute("ALTER ROLE CURRENT_USER RESET default_transaction_isolation").unwrap();
 }
 
 /// The counts of a client that reads what it has written.
