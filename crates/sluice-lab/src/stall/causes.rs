@@ -57,7 +57,7 @@ const ASKED_SHARE: f64 = 0.3;
 const BUSY_SESSIONS: f64 = 0.5;
 /// On a machine that is less idle, in percent, the client may not have been let to ask.
 const IDLE_PERCENT: f64 = 15.0;
-/// Unless it was hardly more idle before.
+/// It may have been, if the machine was hardly more idle before: by less than that.
 const AS_IDLE_PERCENT: f64 = 5.0;
 
 /// Names the causes of each stall, strongest first.

@@ -43,7 +43,8 @@ impl Exchange {
         self.turns.last().unwrap_or(if self.is_implicit() { TransactionStatus::Idle } else { self.status })
     }
 
-    /// Whether it finds a block, unless an error comes first: one that is open, has failed, or begins ahead of it.
+    /// Whether the next message finds a block, unless an error comes first: one that is open, has failed, or begins ahead
+    /// of it.
     pub fn expects_block(&self) -> bool {
         let begins = self.turns.last().is_none() && self.replies.begin_block();
         begins || self.expected_status() != TransactionStatus::Idle
