@@ -437,11 +437,14 @@ fn a_pause_waits_for_what_a_reload_takes_away(case: Case) {
     busy.query(HOLD);
     let boss = || pool.connect("boss", None, "pgbouncer").unwrap();
     let pause = |command: String| boss().simple_query(&command).map(|_| ()).unwrap();
+    let is_told = |count| eventually("it is told to pause", || pool.log().matches("console: PAUSE").count() == count);
     thread::scope(|scope| {
         let before = scope.spawn(|| pause(format!("PAUSE \"{}\"", database.name)));
+        is_told(1);
         thread::sleep(Duration::from_millis(200));
         pool.reload(&config("another"));
         let behind = scope.spawn(|| pause("PAUSE".to_owned()));
+        is_told(2);
         thread::sleep(Duration::from_millis(300));
         assert!(!before.is_finished() && !behind.is_finished());
         assert_eq!(busy.query("COMMIT"), "C(COMMIT) Z(I)");
@@ -449,7 +452,7 @@ fn a_pause_waits_for_what_a_reload_takes_away(case: Case) {
         // That of all pools has taken the place of the one of that name.
         before.join().unwrap();
     });
-    assert_eq!(database.connections(), 0);
+    eventually("all are closed", || database.connections() == 0);
 }
 
 fn servers_are_opened_anew(case: Case) {
