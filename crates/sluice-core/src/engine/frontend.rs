@@ -423,7 +423,8 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether they decide if the end of a request ends it, too.
     pub(super) fn may_end_portal(&self) -> bool {
-        self.may_lack_portal() && !self.server.as_deref().is_some_and(|server| server.exchange.expects_block())
+        let is_in_block = |server: &Server| server.exchange.expected_status() != TransactionStatus::Idle;
+        self.may_lack_portal() && !self.server.as_deref().is_some_and(is_in_block)
     }
 
     /// Ends the unnamed portal, as a request's end does outside of a block (PostgreSQL documentation, 55.2.3).

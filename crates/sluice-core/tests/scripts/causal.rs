@@ -18,8 +18,8 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The texts by which a server is asked how far it has replayed, for the first time and again.
-pub(crate) const HOW_FAR: &str = "level Q(SELECT pg_catalog.pg_last_wal_replay_lsn())";
-const AGAIN: &str = "level Q(SET LOCAL statement_timeout = 0; SELECT pg_catalog.pg_sleep(0.001); \
+pub(crate) const HOW_FAR: &str = "Q(SELECT pg_catalog.pg_last_wal_replay_lsn())";
+const AGAIN: &str = "Q(SET LOCAL statement_timeout = 0; SELECT pg_catalog.pg_sleep(0.001); \
     SELECT pg_catalog.pg_last_wal_replay_lsn())";
 
 /// The messages of a block's beginning, as a server hears them.
