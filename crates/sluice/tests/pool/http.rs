@@ -57,7 +57,7 @@ fn figures_are_told_as_prometheus_reads_them(case: Case) {
     let address = address(&pool);
     let (mut busy, mut idle) = (pool.raw_app(&database), pool.raw_app(&database));
     idle.query("SELECT 1");
-    busy.query("BEGIN; SELECT pg_sleep(0.2)");
+    busy.query("BEGIN; SELECT pg_sleep(2.5)");
     let labels = format!("database=\"{}\",user=\"app\"", database.name);
     let seen = samples(address);
     let figure = |name: &str| seen.get(&format!("sluice_{name}")).copied();
@@ -68,12 +68,11 @@ fn figures_are_told_as_prometheus_reads_them(case: Case) {
     assert_eq!((of_pool("waiting_clients", ""), of_pool("paused", "")), (Some(0.0), Some(0.0)));
     assert_eq!(of_pool("transaction_seconds_count", ""), Some(1.0));
     assert_eq!(of_pool("query_seconds_count", ""), Some(2.0));
-    assert!(of_pool("query_seconds_sum", "").unwrap() >= 0.2);
+    assert!(of_pool("query_seconds_sum", "").unwrap() >= 2.5);
     assert!(of_pool("received_bytes_total", "").unwrap() > 20.0);
     // A long one is beyond the short ones, and in all that are longer.
     let bucket = |end: &str| seen.get(&format!("sluice_pool_query_seconds_bucket{{le=\"{end}\",{labels}}}")).copied();
-    assert!(bucket("0.131072").unwrap() <= 1.0, "{seen:?}");
-    assert_eq!((bucket("67.108864"), bucket("+Inf")), (Some(2.0), Some(2.0)), "{seen:?}");
+    assert_eq!((bucket("2.097152"), bucket("+Inf")), (Some(1.0), Some(2.0)), "{seen:?}");
     busy.query("COMMIT");
     assert_eq!(samples(address)[&format!("sluice_pool_transaction_seconds_count{{{labels}}}")], 2.0);
 }
