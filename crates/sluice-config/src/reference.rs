@@ -218,8 +218,8 @@ causal_reads = \"global\"
   connection past the pool) is found a second later, as well as what was committed before this process began. Where the
   primary's log can't be looked at for 5 seconds (its Patroni does not answer), transactions are run at the primary until
   it can; readers stay where they are while no primary is known.
-  A client was told of a commit when its request has ended, with ReadyForQuery: one whose server was lost between
-  CommandComplete and that, or which is read of in the midst of a pipeline, counts as others' commits.
+  A client was told of a commit when its request has ended, with ReadyForQuery. If the server is lost between
+  CommandComplete and that, or if the client reads CommandComplete amid a pipeline, it counts as a commit of others.
 - `\"local\"`, for [read-only transactions](#read-only-transactions-at-standbys): what the client itself has committed.
   A client that has written nothing waits for nothing.
 - The primary says with each commit where that is in its log, by [Sluice's extension](../session-report.md). Without the

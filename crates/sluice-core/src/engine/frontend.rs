@@ -423,6 +423,7 @@ impl<'a, I: Io> ClientRelay<'a, I> {
 
     /// Whether they decide if the end of a request ends it, too.
     pub(super) fn may_end_portal(&self) -> bool {
+        // A block that begins ahead of it may be refused.
         let is_in_block = |server: &Server| server.exchange.expected_status() != TransactionStatus::Idle;
         self.may_lack_portal() && !self.server.as_deref().is_some_and(is_in_block)
     }

@@ -18,13 +18,13 @@ pub(super) const NAME: &[u8] = b"sluice_own";
 /// Put before a query that takes a snapshot. It takes none itself, and says nothing where more stands in its Query.
 const AT_USUAL_LEVEL: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 
-/// Sends a query. One that takes a snapshot goes by the usual level: by the session's own it might be refused
+/// Sends a query. One that takes a snapshot goes by the usual level, mostly: by the session's own it might be refused
 /// (SERIALIZABLE at a standby), or wait for as long as others like (SERIALIZABLE READ ONLY DEFERRABLE). That a part of
 /// the query would reset the level does not help: its transaction has begun by then.
 pub(super) fn send_own(server: &mut Server, scratch: &mut Vec<u8>, own: Own, sql: &str, io: &mut impl Io) {
     scratch.clear();
     let is_block = server.exchange.reported_status() != TransactionStatus::Idle;
-    if own.takes_snapshot() && !is_block && server.may_withhold_snapshots() {
+    if own.goes_by_usual_level() && !is_block && server.may_withhold_snapshots() {
         message::put_query(scratch, &[AT_USUAL_LEVEL, sql].concat());
     } else {
         message::put_query(scratch, sql);

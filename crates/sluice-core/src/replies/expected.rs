@@ -270,8 +270,8 @@ pub enum Own {
 }
 
 impl Own {
-    /// Whether it takes a snapshot, as a query of several statements.
-    pub fn takes_snapshot(self) -> bool {
+    /// Whether it goes by the usual level where the session's own may withhold snapshots.
+    pub fn goes_by_usual_level(self) -> bool {
         match self {
             Self::Settings | Self::Probe | Self::Remains | Self::Outcome => true,
             Self::DateStyles | Self::FindAddressFunction | Self::Sequences => true,
